@@ -26,6 +26,21 @@ struct Found {
 
 constexpr int kSearchSteps = 256;
 
+// At most the k-th largest of numbers of which each thread has one, for small k: copies of one count once.
+template <int THREADS, class T>
+XMCJAX_BODY T about_kth(Each<Pack<T, 1>, THREADS> numbers, T top, int k) {
+  XMCJAX_ONCE
+  for (; k > 1 && top > -infinity<T>(); --k) {
+    EACH_OF(THREADS, i) {
+      if (numbers[i].of[0] == top) numbers[i].of[0] = -infinity<T>();
+    }
+    top = over_team<THREADS>(numbers, Larger{}).of[0];
+  }
+  return top;
+}
+
+constexpr int kHeads = 8;  // up to here b_[k] bounds a threshold
+
 // The t of `vector` less its center, from `start`; `high` bounds it.
 template <class T, int N, int THREADS>
 XMCJAX_BODY Found<T> search(Centred<T, N, THREADS>& vector, const BoxNumbers<T>& of, T start, T high) {
@@ -54,33 +69,38 @@ XMCJAX_BODY Found<T> search(Centred<T, N, THREADS>& vector, const BoxNumbers<T>&
     }
     const Pack<T, 3> sum = sums<THREADS>(parts);
     const T above = sum.of[2] - sum.of[1], below = m - sum.of[2];
-    T n = sum.of[1], s = sum.of[0];
-    if (above > 0) s += above * upper;
-    if (below > 0) s += below * lower;
+    // Many entries at a bound leave a small rest for the others: of whole numbers times a bound none is lost.
+    T n = sum.of[1];
+    double at_bounds = 0;
+    if (below > 0) at_bounds = double(below) * double(lower);
+    if (above > 0) at_bounds = multiply_add(double(above), double(upper), at_bounds);
     // Σ x = r; where the sum may be less, the larger of two gaps is 0, and both fall with t
-    const T over = s - of.radius;
-    T off = over, newton = t + over / n;
-    bool held = true, near = absolute(over) <= noise;
+    T off = T(at_bounds - double(of.radius) + double(sum.of[0]));
+    T newton = t + off / n;
+    bool near = absolute(off) <= noise;
+    tight = true;
     if (of.at_most) {
-      const T bias = of.rho * s - (t + vector.center);
+      const T bias = of.rho * (T(at_bounds) + sum.of[0]) - (t + vector.center);
       const T biased = t + bias / (T(1) + of.rho * n);
-      held = over >= bias;
+      tight = off >= bias;
       newton = n > 0 && newton > biased ? newton : biased;
-      if (!held) {
+      if (!tight) {
         n = n > 1 ? n : T(1), off = bias;
         near = absolute(bias) <= 4 * Limits<T>::kEpsilon * absolute(t + vector.center);
       }
     }
-    tight = held;
     if (off > 0) low = t;
-    if (off < 0) high = t;
+    else if (off < 0) high = t;
+    else break;  // or it is no number
     const bool inside = n > 0 && newton > low && newton < high;
-    const T next = inside ? newton : between(low, high);
-    if (off == 0 || off != off) break;
-    if (next == low || next == high || (n > 0 && newton == t)) {
-      // no number is left between the bounds: the nearer one
-      if (n > 0 && newton >= low && newton <= high) t = newton;
-      break;
+    T next = newton;
+    if (!inside) {
+      next = n > 0 && newton == t ? low : between(low, high);
+      if (next == low || next == high) {
+        // no number is left between the bounds: the nearer one
+        if (n > 0 && newton >= low && newton <= high) t = newton;
+        break;
+      }
     }
     t = next;
     if (near && inside) break;  // this step solves it
@@ -113,7 +133,7 @@ struct BoxRows {
     EACH_OF(THREADS, i) { parts[i] = {T(0), T(0)}, largest[i] = {-inf}; }
     vector.each([&](int i, T b) {
       if (!(b == -inf)) parts[i].of[0] += b, parts[i].of[1] += T(1);
-      largest[i].of[0] = largest[i].of[0] > b ? largest[i].of[0] : b;
+      largest[i].of[0] = maximum(largest[i].of[0], b);
     });
     const Pack<T, 2> sum = sums<THREADS>(parts);
     const T top = over_team<THREADS>(largest, Larger{}).of[0], n = sum.of[1];
@@ -137,9 +157,14 @@ struct BoxRows {
     }
     Found<T> found{T(0), false};
     if (!bad) {
-      // Where the largest entry cannot reach its upper bound, what the others leave of the sum bounds it.
-      const T spare = r - (lower > -inf ? m * lower : T(0));
-      const T least = upper - lower >= spare ? top - lower - spare : -inf;
+      // If k entries at the bound of `width` make up the sum, t + l is not farther below b_[k] than that.
+      const T spare = r - (lower > -inf ? m * lower : T(0)), width = minimum(upper - lower, spare);
+      const T k = width > 0 ? spare / width : T(1);
+      T least = -inf;
+      if (lower > -inf && k <= T(kHeads)) {
+        const int whole = int(k) + (T(int(k)) < k);
+        least = about_kth<THREADS>(largest, top, whole) - lower - width;
+      }
       // Σ x = r with all entries free
       const T mean = (sum.of[0] + fixed - r) / n;
       T start = mean > least ? mean : least;
@@ -157,8 +182,7 @@ struct BoxRows {
     }
     const T t = found.t;
     vector.write(of.x + row * of.m, [&](T number) {
-      const T x = number - t, raised = x > lower ? x : lower;
-      return bad ? T(NAN) : raised < upper ? raised : upper;
+      return bad ? T(NAN) : minimum(maximum(number - t, lower), upper);
     });
     EACH_OF(THREADS, i) {
       if (i == 0) of.tight[row] = T(found.tight);

@@ -17,6 +17,9 @@ std::string by_blocks(Launches& launch, const Arguments& of) {
   return launch.fault;
 }
 
+template <class T>
+constexpr int kOfLong = sizeof(T) == 8 ? 512 : 1024;  // threads, whose registers a multiprocessor has
+
 template <template <class, int, int> class Body, class T, class Arguments>
 std::string of_one_array(Stream stream, const Arguments& of) {
   constexpr int kMost = 128 / int(sizeof(T));  // numbers of a thread: 128 bytes
@@ -27,7 +30,7 @@ std::string of_one_array(Stream stream, const Arguments& of) {
   if (of.m <= 16 * kWarp) return by_warps<Body, T, 16>(launch, of);
   if (of.m <= kMost * kWarp) return by_warps<Body, T, kMost>(launch, of);
   if (of.m <= kMost * 256) return by_blocks<Body, T, kMost, 256>(launch, of);
-  return by_blocks<Body, T, 0, 1024>(launch, of);
+  return by_blocks<Body, T, 0, kOfLong<T>>(launch, of);
 }
 
 }  // namespace
@@ -51,7 +54,7 @@ std::string project_weighted(Stream stream, const WeightedArguments<T>& of) {
   if (of.m <= kMost * kWarp) return by_warps<WeightedRows, T, kMost>(launch, of);
   if (of.m <= kMost * 128) return by_blocks<WeightedRows, T, kMost, 128>(launch, of);
   if (of.m <= kMost * 512) return by_blocks<WeightedRows, T, kMost, 512>(launch, of);
-  return by_blocks<WeightedRows, T, 0, 1024>(launch, of);
+  return by_blocks<WeightedRows, T, 0, kOfLong<T>>(launch, of);
 }
 
 #define XMCJAX_OF(T)                                                             \

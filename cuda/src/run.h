@@ -13,7 +13,7 @@ constexpr int kWarps = kThreads / kWarp;
 #ifdef __CUDACC__
 
 template <class Body>
-__global__ void __launch_bounds__(kThreads) xmcjax_kernel(const Body body, const int64_t warps) {
+__global__ void __launch_bounds__(kThreads, 1) xmcjax_kernel(const Body body, const int64_t warps) {
   const int64_t warp = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (warp < warps) body(warp);
 }
@@ -54,7 +54,7 @@ std::string run(Stream stream, int64_t warps, const Body& body) {
 
 // Of a body whose team is a block.
 template <class Body>
-__global__ void __launch_bounds__(Body::kThreads) xmcjax_block(const Body body) {
+__global__ void __launch_bounds__(Body::kThreads, 1) xmcjax_block(const Body body) {
   body(int64_t(blockIdx.x));
 }
 

@@ -18,10 +18,15 @@ struct Plus {
   }
 };
 
+XMCJAX_BODY float maximum(float a, float b) { return fmaxf(a, b); }
+XMCJAX_BODY double maximum(double a, double b) { return fmax(a, b); }
+XMCJAX_BODY float minimum(float a, float b) { return fminf(a, b); }
+XMCJAX_BODY double minimum(double a, double b) { return fmin(a, b); }
+
 struct Larger {
   template <class T>
   XMCJAX_BODY T operator()(T a, T b) const {
-    return a > b ? a : b;
+    return maximum(a, b);
   }
 };
 

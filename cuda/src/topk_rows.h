@@ -9,7 +9,9 @@
 
 namespace xmcjax::cuda {
 
-constexpr int kFew = 16;  // up to here the largest are taken one after the other
+constexpr int kFew = 16;   // up to here the largest are taken one after the other
+constexpr int kLists = 8;  // and up to here from sorted lists of each thread, of so many numbers:
+constexpr int kSorted = 3;
 
 template <class T>
 struct Heads {
@@ -26,13 +28,57 @@ XMCJAX_BODY Heads<T> heads_one_by_one(Centred<T, N, THREADS>& vector, T top, int
     EACH_OF(THREADS, i) { copies[i] = {T(0)}, next[i] = {-inf}; }
     vector.each([&](int i, T b) {
       if (b == now) copies[i].of[0] += T(1);
-      if (b < now) next[i].of[0] = next[i].of[0] > b ? next[i].of[0] : b;
+      if (b < now) next[i].of[0] = maximum(next[i].of[0], b);
     });
     const T count = sums<THREADS>(copies).of[0], below = over_team<THREADS>(next, Larger{}).of[0];
     if (count >= left) return {now, count > left ? now : below, sum + left * now};
     sum += count * now, left -= count, now = below;
   }
   return {-inf, -inf, -inf};
+}
+
+// By a warp whose threads each keep their largest numbers in order, and of which the one with the largest of all
+// gives it away. Not found where a thread has given away all that it kept.
+template <class T, int N>
+XMCJAX_BODY bool heads_of_lists(Centred<T, N, kWarp>& vector, int64_t k, Heads<T>* heads) {
+  const T inf = infinity<T>();
+  Each<Pack<T, kSorted>> list;
+  Each<int> given;
+  EACH(i) {
+    given[i] = 0;
+    for (T& one : list[i].of) one = -inf;
+  }
+  vector.each([&](int i, T b) {
+    T left = b;
+    XMCJAX_UNROLL
+    for (T& one : list[i].of) {
+      const T other = minimum(one, left);
+      one = maximum(one, left), left = other;
+    }
+  });
+  *heads = {-inf, -inf, T(0)};
+  XMCJAX_ONCE
+  for (int64_t j = 0; j <= k; ++j) {
+    Each<Pack<T, 1>> head;
+    EACH(i) { head[i].of[0] = list[i].of[0]; }
+    const T top = over_team<kWarp>(head, Larger{}).of[0];
+    if (j < k) heads->sum += top, heads->kth = top;
+    else heads->following = top;
+    if (!(top > -inf)) break;
+    Each<bool> equal;
+    EACH(i) { equal[i] = list[i].of[0] == top; }
+    const int first = lowest_bit(ballot(equal));
+    EACH(i) {
+      if (i == first) {
+        XMCJAX_UNROLL
+        for (int s = 0; s + 1 < kSorted; ++s) list[i].of[s] = list[i].of[s + 1];
+        list[i].of[kSorted - 1] = -inf, given[i] += 1;
+      }
+    }
+  }
+  Each<bool> none_left;
+  EACH(i) { none_left[i] = given[i] >= kSorted; }
+  return ballot(none_left) == 0;
 }
 
 template <class T, int N, int THREADS>
@@ -53,7 +99,7 @@ XMCJAX_BODY Heads<T> heads_by_halving(Centred<T, N, THREADS>& vector, T top, int
   EACH_OF(THREADS, i) { parts[i] = {T(0), T(0)}, next[i] = {-inf}; }
   vector.each([&](int i, T b) {
     if (b >= low) parts[i].of[0] += b - low, parts[i].of[1] += T(1);
-    if (b < low) next[i].of[0] = next[i].of[0] > b ? next[i].of[0] : b;
+    if (b < low) next[i].of[0] = maximum(next[i].of[0], b);
   });
   const Pack<T, 2> sum = sums<THREADS>(parts);
   const T below = over_team<THREADS>(next, Larger{}).of[0];
@@ -125,7 +171,7 @@ struct TopkRows {
     EACH_OF(THREADS, i) { improper[i] = {T(0)}, largest[i] = {-inf}; }
     vector.each([&](int i, T b) {
       if (!(b < inf)) improper[i].of[0] += T(1);
-      largest[i].of[0] = largest[i].of[0] > b ? largest[i].of[0] : b;
+      largest[i].of[0] = maximum(largest[i].of[0], b);
     });
     const T top = over_team<THREADS>(largest, Larger{}).of[0];
     const bool bad = sums<THREADS>(improper).of[0] > 0 || !(r >= 0 && rho >= 0);
@@ -134,8 +180,12 @@ struct TopkRows {
     T base = T(0), rest = T(0), width = T(0);  // x = min(max((b − base) − rest, 0), width)
     bool tight = r == 0;
     if (!bad && r > 0 && top > 0) {
-      const Heads<T> heads =
-          of.k <= kFew ? heads_one_by_one(vector, top, of.k) : heads_by_halving(vector, top, of.k);
+      Heads<T> heads;
+      bool found = false;
+      if constexpr (THREADS == kWarp && N >= 8)
+        found = of.k <= kLists && heads_of_lists(vector, of.k, &heads);
+      if (!found)
+        heads = of.k <= kFew ? heads_one_by_one(vector, top, of.k) : heads_by_halving(vector, top, of.k);
       const T whole = heads.sum / kappa, flat = cap < whole ? cap : whole, gap = heads.kth - heads.following;
       if (!(heads.sum > 0)) {  // Lemma 4
       } else if (flat <= gap) {
@@ -174,8 +224,7 @@ struct TopkRows {
     }
     if (vector.center != base) vector.move(base);
     vector.write(of.x + row * of.m, [&](T number) {
-      const T x = number - rest, raised = x > 0 ? x : T(0);
-      return bad ? T(NAN) : raised < width ? raised : width;
+      return bad ? T(NAN) : minimum(maximum(number - rest, T(0)), width);
     });
     EACH_OF(THREADS, i) {
       if (i == 0) of.u[row] = bad ? T(NAN) : width, of.tight[row] = T(tight);

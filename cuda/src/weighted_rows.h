@@ -73,8 +73,7 @@ struct WeightedRows {
 
   static XMCJAX_BODY T product(T weight, T bound) { return weight == 0 ? T(0) : weight * bound; }
   static XMCJAX_BODY T clipped(T x, T low, T high) {
-    const T raised = x > low ? x : low;
-    return raised < high ? raised : high;
+    return minimum(maximum(x, low), high);
   }
 
   XMCJAX_BODY T search(Entries& entries, T r) const {
@@ -117,10 +116,9 @@ struct WeightedRows {
       const bool left_out = b == -inf;
       if (!(b < inf && l <= u && finite(w) && !(left_out && l == -inf))) parts[i].of[0] += T(1);
       const T one = product(w, l), other = product(w, left_out ? l : u);
-      const T least = one < other ? one : other, most = one < other ? other : one;
       const T size = finite(one) ? absolute(one) : T(0), size_of_other = finite(other) ? absolute(other) : T(0);
-      parts[i].of[1] += least, parts[i].of[2] += most;
-      parts[i].of[3] += size > size_of_other ? size : size_of_other;
+      parts[i].of[1] += minimum(one, other), parts[i].of[2] += maximum(one, other);
+      parts[i].of[3] += maximum(size, size_of_other);
     };
     if constexpr (N > 0) {
       entries.each(look);

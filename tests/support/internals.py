@@ -58,8 +58,9 @@ from xmcjax import native as _native
 # the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels
 from xmcjax.native import _calls, _cuda, _ids, _schema
 
-# what runs of a projection, for which tests take the kernels in CUDA on a CPU
+# what runs of a projection, for which tests take the kernels in CUDA on a CPU, with results that are not public
 from xmcjax.projections import _devices as _projection_devices
+from xmcjax.projections import _knapsack, _topk
 
 # parts of solvers with a proof of their own, and what runs of several processes are made to fail in
 from xmcjax.solvers import (
@@ -122,6 +123,8 @@ schema = _schema
 cuda = _cuda
 native = _native
 projection_devices = _projection_devices
+box_projection = _knapsack.box_projection
+topk_projection = _topk.topk_projection
 platforms = _platform
 Page = _page.Page
 solver_paths = _placement.solver_paths
