@@ -62,6 +62,18 @@ class Arrays {
     return checked<T>(**buffer, shape, "result ", i);
   }
 
+  // As many numbers as that, with any axes.
+  template <class T>
+  const T* numbers(size_t i, int64_t count) const {
+    return counted<T>(in(i), count, "argument ", i);
+  }
+  template <class T>
+  T* made_numbers(size_t i, int64_t count) const {
+    auto buffer = out_.get<ffi::AnyBuffer>(i);
+    if (!buffer.has_value()) throw Unfit{"result " + std::to_string(i) + " is missing"};
+    return counted<T>(**buffer, count, "result ", i);
+  }
+
   // An argument that the call changes in place: XLA gives its result the same memory.
   template <class T>
   T* changed(size_t argument, size_t result, std::initializer_list<int64_t> shape) const {
@@ -108,6 +120,13 @@ class Arrays {
     const auto dimensions = buffer.dimensions();
     const bool fits = std::equal(dimensions.begin(), dimensions.end(), shape.begin(), shape.end());
     if (!fits || buffer.size_bytes() != buffer.element_count() * sizeof(T))
+      throw Unfit{what + std::to_string(i) + " has another shape or type than expected"};
+    return reinterpret_cast<T*>(buffer.untyped_data());
+  }
+
+  template <class T>
+  static T* counted(ffi::AnyBuffer buffer, int64_t count, const char* what, size_t i) {
+    if (int64_t(buffer.element_count()) != count || buffer.size_bytes() != size_t(count) * sizeof(T))
       throw Unfit{what + std::to_string(i) + " has another shape or type than expected"};
     return reinterpret_cast<T*>(buffer.untyped_data());
   }
@@ -328,6 +347,75 @@ ffi::Error topk_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets ou
   });
 }
 
+// Vectors [..., m] of argument 0: how many, m, and whether all given arrays can be read by 16 bytes.
+struct Shape {
+  int64_t n, m;
+  Shape(const Arrays& arrays) {
+    const auto dimensions = arrays.in(0).dimensions();
+    if (dimensions.size() == 0 || dimensions.back() < 1) throw Unfit{"there is no vector"};
+    m = dimensions.back(), n = int64_t(arrays.in(0).element_count()) / m;
+  }
+  template <class T>
+  bool packed(std::initializer_list<const T*> given) const {
+    return m * sizeof(T) % 16 == 0 && std::all_of(given.begin(), given.end(), [](const T* a) {
+             return reinterpret_cast<uintptr_t>(a) % 16 == 0;
+           });
+  }
+};
+
+// b, r, l, u, ρ -> x, whether the sum is r
+ffi::Error project_box_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out, bool at_most) {
+  const Arrays arrays(in, out);
+  return typed(arrays, 0, [&](auto zero) {
+    using T = decltype(zero);
+    const Shape shape(arrays);
+    BoxArguments<T> a;
+    a.n = shape.n, a.m = shape.m, a.at_most = at_most;
+    a.b = arrays.numbers<T>(0, a.n * a.m), a.radius = arrays.numbers<T>(1, a.n);
+    a.lower = arrays.numbers<T>(2, a.n), a.upper = arrays.numbers<T>(3, a.n);
+    a.rho = arrays.numbers<T>(4, a.n);
+    a.x = arrays.made_numbers<T>(0, a.n * a.m), a.tight = arrays.made_numbers<T>(1, a.n);
+    a.packed = shape.packed<T>({a.b, a.x});
+    return project_box(stream, a);
+  });
+}
+
+// b, r, ρ -> x, u, whether the sum is r
+ffi::Error project_topk_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out, int64_t k) {
+  const Arrays arrays(in, out);
+  return typed(arrays, 0, [&](auto zero) {
+    using T = decltype(zero);
+    const Shape shape(arrays);
+    if (k < 1 || k > shape.m) throw Unfit{"k is not between 1 and the length of the vectors"};
+    TopkArguments<T> a;
+    a.n = shape.n, a.m = shape.m, a.k = k;
+    a.b = arrays.numbers<T>(0, a.n * a.m), a.radius = arrays.numbers<T>(1, a.n);
+    a.rho = arrays.numbers<T>(2, a.n);
+    a.x = arrays.made_numbers<T>(0, a.n * a.m), a.u = arrays.made_numbers<T>(1, a.n);
+    a.tight = arrays.made_numbers<T>(2, a.n);
+    a.packed = shape.packed<T>({a.b, a.x});
+    return project_topk(stream, a);
+  });
+}
+
+// b, r, l, u, w -> x, t
+ffi::Error project_weighted_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out) {
+  const Arrays arrays(in, out);
+  return typed(arrays, 0, [&](auto zero) {
+    using T = decltype(zero);
+    const Shape shape(arrays);
+    WeightedArguments<T> a;
+    a.n = shape.n, a.m = shape.m;
+    const int64_t all = a.n * a.m;
+    a.b = arrays.numbers<T>(0, all), a.radius = arrays.numbers<T>(1, a.n);
+    a.lower = arrays.numbers<T>(2, all), a.upper = arrays.numbers<T>(3, all);
+    a.weights = arrays.numbers<T>(4, all);
+    a.x = arrays.made_numbers<T>(0, all), a.t = arrays.made_numbers<T>(1, a.n);
+    a.packed = shape.packed<T>({a.b, a.lower, a.upper, a.weights, a.x});
+    return project_weighted(stream, a);
+  });
+}
+
 }  // namespace
 }  // namespace xmcjax::cuda
 
@@ -346,6 +434,9 @@ XMCJAX_TARGET(cg_direction, cg_direction_call, );
 XMCJAX_TARGET(plane_sums, plane_sums_call, .Attr<int64_t>("loss").Attr<double>("parameter"));
 XMCJAX_TARGET(pairs, pairs_call, .Attr<int64_t>("labels"));
 XMCJAX_TARGET(topk, topk_call, .Attr<int64_t>("k").Attr<int64_t>("parts").Attr<int64_t>("length"));
+XMCJAX_TARGET(project_box, project_box_call, .Attr<bool>("at_most"));
+XMCJAX_TARGET(project_topk, project_topk_call, .Attr<int64_t>("k"));
+XMCJAX_TARGET(project_weighted, project_weighted_call, );
 
 XMCJAX_EXPORT int xmcjax_cuda_abi() { return XMCJAX_CUDA_ABI; }
 

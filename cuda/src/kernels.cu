@@ -1,94 +1,9 @@
 // The kernels and the order in which they run. Compiled as C++ with XMCJAX_ON_HOST, the same on the CPU, one
 // warp after the other.
-#include "launch.h"
+#include "run.h"
 
 namespace xmcjax::cuda {
 namespace {
-
-constexpr int kThreads = 256;  // of a block
-constexpr int kWarps = kThreads / kWarp;
-
-#ifdef __CUDACC__
-
-template <class Body>
-__global__ void __launch_bounds__(kThreads) xmcjax_kernel(const Body body, const int64_t warps) {
-  const int64_t warp = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarp;
-  if (warp < warps) body(warp);
-}
-
-std::string said(cudaError_t error) { return error == cudaSuccess ? "" : cudaGetErrorString(error); }
-
-// The device of a stream is the current one while this lives; errors of others before it are forgotten.
-class OnDeviceOf {
- public:
-  explicit OnDeviceOf(Stream stream) {
-    cudaGetLastError();
-    int device = 0;
-    cudaGetDevice(&before_);
-    if (cudaStreamGetDevice(stream, &device) == cudaSuccess && device != before_) {
-      changed_ = true;
-      cudaSetDevice(device);
-    }
-  }
-  ~OnDeviceOf() {
-    if (changed_) cudaSetDevice(before_);
-  }
-  OnDeviceOf(const OnDeviceOf&) = delete;
-  OnDeviceOf& operator=(const OnDeviceOf&) = delete;
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-};
-
-template <class Body>
-std::string run(Stream stream, int64_t warps, const Body& body) {
-  if (warps == 0) return "";
-  const int64_t blocks = (warps + kWarps - 1) / kWarps;
-  if (blocks > 0x7fffffff) return "the product needs more than 2^31 - 1 blocks of threads";
-  xmcjax_kernel<<<unsigned(blocks), kThreads, 0, stream>>>(body, warps);
-  return said(cudaGetLastError());
-}
-
-// Warps that the current GPU holds at once, of those kernels that take one piece after another.
-int64_t resident_warps() {
-  int device = 0, processors = 0;
-  if (cudaGetDevice(&device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
-    processors = 64;
-  return int64_t(processors) * 64;
-}
-
-#else
-
-struct OnDeviceOf {
-  explicit OnDeviceOf(Stream) {}
-};
-
-template <class Body>
-std::string run(Stream, int64_t warps, const Body& body) {
-  for (int64_t warp = 0; warp < warps; ++warp) body(warp);
-  return "";
-}
-
-int64_t resident_warps() { return 7; }
-
-#endif
-
-// One launch after the other on a stream, until one fails.
-class Launches {
- public:
-  explicit Launches(Stream stream) : stream_(stream), on_device_(stream) {}
-  template <class Body>
-  void operator()(int64_t warps, const Body& body) {
-    if (fault.empty()) fault = run(stream_, warps, body);
-  }
-  std::string fault;  // of the one that failed
-
- private:
-  Stream stream_;
-  OnDeviceOf on_device_;
-};
 
 template <class F>
 void over_panels(int32_t lanes, F&& f) {

@@ -4,11 +4,14 @@
 #include <string>
 
 #include "active_rows.h"
+#include "box_rows.h"
 #include "lane_cg.h"
 #include "pairs.h"
 #include "plane_sums.h"
 #include "rows.h"
 #include "topk.h"
+#include "topk_rows.h"
+#include "weighted_rows.h"
 
 struct CUstream_st;  // what cudaStream_t points to
 
@@ -101,6 +104,13 @@ std::string pairs(Stream, const PairArguments<T>&);
 // The k largest of each row, of int32 or int64 that are the bits of floating-point numbers.
 template <class K>
 std::string topk(Stream, const TopKArguments<K>&);
+// Projections of vectors; projections.cu makes them.
+template <class T>
+std::string project_box(Stream, const BoxArguments<T>&);
+template <class T>
+std::string project_topk(Stream, const TopkArguments<T>&);
+template <class T>
+std::string project_weighted(Stream, const WeightedArguments<T>&);
 
 // "" where this machine has a driver and a GPU for these kernels; else why not.
 std::string unusable();

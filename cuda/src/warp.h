@@ -18,11 +18,15 @@
 #include <cuda_runtime.h>
 #define XMCJAX_BODY __device__ __forceinline__
 #define EACH(t) if (const int t = int(threadIdx.x & 31); true)
+#define EACH_OF(THREADS, t) if (const int t = int(threadIdx.x % (THREADS)); true)
 #define XMCJAX_UNROLL _Pragma("unroll")
+#define XMCJAX_ONCE _Pragma("unroll 1")
 #else
 #define XMCJAX_BODY inline
 #define EACH(t) for (int t = 0; t < 32; ++t)
+#define EACH_OF(THREADS, t) for (int t = 0; t < (THREADS); ++t)
 #define XMCJAX_UNROLL
+#define XMCJAX_ONCE
 #endif
 
 namespace xmcjax::cuda {
@@ -30,13 +34,13 @@ namespace xmcjax::cuda {
 constexpr int kWarp =
     32;  // threads, and lanes of a tile, one each: 128 bytes of float32, which memory delivers at once
 
-template <class T>
+template <class T, int THREADS = kWarp>
 struct Each {
 #ifdef __CUDACC__
   T mine;
   XMCJAX_BODY T& operator[](int) { return mine; }
 #else
-  T all[kWarp] = {};
+  T all[THREADS] = {};
   T& operator[](int t) { return all[t]; }
 #endif
 };

@@ -41,7 +41,7 @@ def build() -> Path:
     if compiler is None or not SOURCES.is_dir():
         pytest.skip("needs a C++ compiler and the sources of xmcjax-cuda")
     file = Path(folder().name) / "libxmcjax_cuda_host.so"
-    sources = [SOURCES / "handlers.cc", "-x", "c++", SOURCES / "kernels.cu"]
+    sources = [SOURCES / "handlers.cc", "-x", "c++", SOURCES / "kernels.cu", SOURCES / "projections.cu"]
     command = [compiler, *FLAGS.split(), "-isystem", jax.ffi.include_dir(), *sources, "-o", file]
     subprocess.run(command, check=True, timeout=SECONDS)
     return file

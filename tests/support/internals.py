@@ -52,9 +52,17 @@ from xmcjax.models import (
     _predict,
 )
 
-# the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels, and where the
-# k largest are found by one
-from xmcjax.native import _calls, _cuda, _ids, _schema, _topk
+# the native calls, of which those that are compiled from cuda/ take the place of others in tests
+from xmcjax import native as _native
+
+# the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels, and
+# where the k largest are found by one
+from xmcjax.native import _calls, _cuda, _ids, _schema
+from xmcjax.native import _topk as _largest
+
+# what runs of a projection, for which tests take the kernels in CUDA on a CPU, with results that are not public
+from xmcjax.projections import _devices as _projection_devices
+from xmcjax.projections import _knapsack, _topk
 
 # parts of solvers with a proof of their own, and what runs of several processes are made to fail in
 from xmcjax.solvers import (
@@ -115,7 +123,11 @@ InPlace = _calls.InPlace
 ids = _ids
 schema = _schema
 cuda = _cuda
-cuda_topk = _topk
+cuda_topk = _largest
+native = _native
+projection_devices = _projection_devices
+box_projection = _knapsack.box_projection
+topk_projection = _topk.topk_projection
 platforms = _platform
 Page = _page.Page
 solver_paths = _placement.solver_paths

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from scipy.optimize import nnls
 
+from tests.support import cuda_projections
 from xmcjax import projections
 from xmcjax.native import twins
 
@@ -27,7 +28,7 @@ NUMBERS = {
     "topk_simplex_alpha": ("r", "rho"),
     "topk_simplex_beta": ("r", "rho"),
 }
-PATHS = ("public", "twins")
+PATHS = ("public", "twins", "cuda")
 
 
 class Problem(NamedTuple):
@@ -67,14 +68,20 @@ def project(name: str, p: Problem):
             return projections.topk_simplex(p.b, p.k, p.r, p.rho, name.rsplit("_")[-1])
 
 
+contexts = {"public": contextlib.nullcontext, "twins": twins, "cuda": cuda_projections.kernels}
+
+
 @functools.cache
 def _compiled(name: str, k: int):
     return jax.jit(lambda *fields: project(name, Problem(*fields, k=k)))
 
 
 def compiled(path: str, name: str, p: Problem) -> np.ndarray:
-    """What runs where the native library does, path "public", or where it does not, "twins"."""
-    with twins() if path == "twins" else contextlib.nullcontext():
+    """What runs where the native library does, path "public", or where it does not, "twins".
+
+    Path "cuda" is by the kernels for a GPU, compiled for the CPU.
+    """
+    with contexts[path]():
         return np.asarray(_compiled(name, p.k if name.startswith("topk") else 1)(*p[:-1]))
 
 

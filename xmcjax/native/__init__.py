@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     from xmcjax.native._cuda import cuda_pairs as cuda_pairs
     from xmcjax.native._cuda import cuda_plane_sums as cuda_plane_sums
     from xmcjax.native._cuda import cuda_rmatmat as cuda_rmatmat
+    from xmcjax.native._cuda_projections import cuda_available_here as cuda_available_here
+    from xmcjax.native._cuda_projections import cuda_project_box as cuda_project_box
+    from xmcjax.native._cuda_projections import cuda_project_topk as cuda_project_topk
+    from xmcjax.native._cuda_projections import cuda_project_weighted as cuda_project_weighted
     from xmcjax.native._dual_point import Assessment as Assessment
     from xmcjax.native._ffi import available as available
     from xmcjax.native._ffi import available_here as available_here
@@ -85,6 +89,12 @@ _LATE = {
         "cuda_pairs",
         "cuda_plane_sums",
         "cuda_rmatmat",
+    ),
+    "_cuda_projections": (
+        "cuda_available_here",
+        "cuda_project_box",
+        "cuda_project_topk",
+        "cuda_project_weighted",
     ),
     "_dual_point": ("Assessment",),
     "_ffi": ("available", "available_here", "call", "project_box", "project_topk", "project_weighted"),

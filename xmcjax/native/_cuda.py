@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from xmcjax._platform import default_platform
 from xmcjax.native import _library
-from xmcjax.native._ffi import allowed_here, twins_wanted, varying
+from xmcjax.native._ffi import allowed_here, twins_wanted, varying_results
 
 PACKAGE = "xmcjax_cuda"
 # Raised together with XMCJAX_CUDA_ABI in cuda/src/handlers.cc whenever the arrays of a target change.
@@ -34,6 +34,9 @@ TARGETS = (
     "plane_sums",
     "pairs",
     "topk",
+    "project_box",
+    "project_topk",
+    "project_weighted",
 )
 
 # The same numbers in cuda/src/active_rows.h, plane_sums.h and lane_cg.h.
@@ -247,7 +250,7 @@ def cuda_topk(a, k: int) -> list[jax.Array]:
     shapes = [(*batch, k), (*batch, parts * k if parts > 1 else 0)]
     made = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes for dtype in (a.dtype, jnp.int32)]
     options: dict[str, Any] = dict(k=k, parts=parts, length=length)
-    return _call("topk", varying(made, a), a, vmap_method="broadcast_all", **options)[:2]
+    return _call("topk", varying_results(made, [a]), a, vmap_method="broadcast_all", **options)[:2]
 
 
 def parts_of_row(rows: int, m: int) -> tuple[int, int]:

@@ -2,8 +2,8 @@
 
 All of them are x = min(max(b − t, l), u) with one threshold t per vector. The sum s(t) of x falls
 as t rises, and t is where s(t) equals the sum that is allowed. On a CPU with the native library the search is
-native/projections/projection_math.h, variable fixing of Kiwiel (2008, Algorithm 3.1); elsewhere it is
-`_threshold.search`.
+native/projections/projection_math.h, variable fixing of Kiwiel (2008, Algorithm 3.1); on a GPU with
+xmcjax-cuda it is that of cuda/src/box_rows.h; elsewhere it is `_threshold.search`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from xmcjax import native
-from xmcjax.projections import _arguments, _threshold, _weighted
+from xmcjax.projections import _arguments, _devices, _threshold, _weighted
 
 
 def _jnp_project(b, radius, lower, upper, rho, *, at_most: bool):
@@ -58,12 +58,13 @@ def box_projection(b, radius, lower, upper, rho, at_most):
     Returns:
         x, [..., m], NaN for vectors without a solution, and 1 where 1ᵀx is held by r, else 0, [...].
     """
-    arguments = (b, radius, lower, upper, rho)
-    twin = functools.partial(_jnp_project, at_most=at_most)
-    if not native.available_here():
-        return twin(*arguments)
-    kernel = functools.partial(native.project_box, at_most=at_most)
-    return jax.lax.platform_dependent(*arguments, cpu=kernel, default=twin)
+    return _devices.on_device(
+        (b, radius, lower, upper, rho),
+        twin=_jnp_project,
+        cpu="project_box",
+        cuda="cuda_project_box",
+        at_most=at_most,
+    )
 
 
 @box_projection.defjvp

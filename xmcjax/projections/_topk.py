@@ -7,7 +7,8 @@ convex h, whose width w(c) is concave. The solution is the smallest level with w
 (the cone) or w(c) = r/k (the radius holds, Lemma 5). From the tangents of h at t and v, and so from
 the sets U and M that they bound, Newton's method goes up to it from c = T and ends after finitely
 many steps; no search over all pairs of sets is needed. On a CPU with the native library that is
-native/projections/projection_math.h, elsewhere `_jnp_project`, for all vectors at once.
+native/projections/projection_math.h, on a GPU with xmcjax-cuda cuda/src/topk_rows.h, elsewhere
+`_jnp_project`, for all vectors at once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from xmcjax import native
-from xmcjax.projections import _arguments, _knapsack, _threshold
+from xmcjax.projections import _arguments, _devices, _knapsack, _threshold
 
 _MAX_STEPS = 128
 # Up to here the k largest are kept as they are met; beyond, b_[k] is searched for like a threshold.
@@ -160,12 +161,9 @@ def topk_projection(b, radius, rho, k):
         x, [..., m], NaN for vectors without a solution; u = 1ᵀx/k, and 1 where 1ᵀx is held by r, else 0,
         both [...].
     """
-    arguments = (b, radius, rho)
-    twin = functools.partial(_jnp_project, k=k)
-    if not native.available_here():
-        return twin(*arguments)
-    kernel = functools.partial(native.project_topk, k=k)
-    return jax.lax.platform_dependent(*arguments, cpu=kernel, default=twin)
+    return _devices.on_device(
+        (b, radius, rho), twin=_jnp_project, cpu="project_topk", cuda="cuda_project_topk", k=k
+    )
 
 
 @topk_projection.defjvp

@@ -5,7 +5,8 @@
 Its solution is x = min(max(b − t w, l), u) with one threshold t per vector. wᵀx falls as t rises, along
 pieces of slope −Σ w² over the entries that are free, and t is where it equals r. Newton's method finds it for
 all vectors at once; steps that leave the bounds found so far halve the floats between these. On a CPU with
-the native library native/projections/weighted.h does the same.
+the native library native/projections/weighted.h does the same, and on a GPU with xmcjax-cuda
+cuda/src/weighted_rows.h.
 
 Source: K. Kiwiel, "Variable fixing algorithms for the continuous quadratic knapsack problem", 2008.
 """
@@ -16,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax import native
+from xmcjax.projections import _devices
 from xmcjax.projections._threshold import between
 
 # From here on every step halves the floats between the bounds, of which there are fewer than 2^64.
@@ -25,10 +27,12 @@ _NEWTON_STEPS = 48
 @jax.custom_jvp
 def weighted_projection(b, radius, lower, upper, weights):
     """(x [..., m], NaN where there is no solution, and t [...]); all but the radius [...] are [..., m]."""
-    arguments = (b, radius, lower, upper, weights)
-    if not native.available_here():
-        return _jnp_project(*arguments)
-    return jax.lax.platform_dependent(*arguments, cpu=native.project_weighted, default=_jnp_project)
+    return _devices.on_device(
+        (b, radius, lower, upper, weights),
+        twin=_jnp_project,
+        cpu="project_weighted",
+        cuda="cuda_project_weighted",
+    )
 
 
 def _jnp_project(b, radius, lower, upper, weights):
