@@ -12,7 +12,7 @@ constexpr int kTiles = 32;  // of a panel
 constexpr int kPart = 1024;  // pieces that one warp counts and lists
 constexpr int kScanned = 8;  // counts that one thread adds up together
 // Active entries of which the loads are under way together where there are no more; else 32 bytes of them.
-constexpr int kFew = 4;
+constexpr int kAtOnce = 4;
 
 // The lanes of a panel.
 struct Panel {
@@ -229,8 +229,8 @@ struct Columns {
       for (int j = 0; j < TILES; ++j) {
         uint32_t mask = pieces_of_tile(word, j);
         const int32_t lane = (first_tile + j) * kWarp;
-        while (count_bits(mask) > kFew) add<32 / sizeof(T)>(mask, now, lane, total[j]);
-        if (mask != 0) add<kFew>(mask, now, lane, total[j]);
+        while (count_bits(mask) > kAtOnce) add<32 / sizeof(T)>(mask, now, lane, total[j]);
+        if (mask != 0) add<kAtOnce>(mask, now, lane, total[j]);
       }
       now = next, word = words_of(now, first_tile);
     }
