@@ -196,7 +196,9 @@ struct Scores {
 
 // Aᵀ C for one piece of Aᵀ, `rows`, and TILES tiles, of which a thread has one lane each: rows of C that
 // `words` leaves out in a tile are not loaded there. 32 entries at once are asked which tiles need them.
-template <class T, int TILES>
+//
+// WHOLE: C may be dense, so that entries that all tiles need are worth a way of their own.
+template <class T, int TILES, bool WHOLE>
 struct Columns {
   Rows<T> rows;
   const T* c;  // [p, lanes]
@@ -219,20 +221,20 @@ struct Columns {
     for (int j = 0; j < TILES; ++j) EACH(t) {
         total[j][t] = T(0);
       }
-    // While 32 entries are added, the next ones are under way.
-    Entries now = entries(index, value, 0, count);
-    Each<uint32_t> word = words_of(now, first_tile);
     for (int32_t done = 0; done < count; done += kWarp) {
-      Entries next = entries(index, value, done + kWarp, count);
+      Entries now = entries(index, value, done, count);
+      Each<uint32_t> word = words_of(now, first_tile);
       if (square) EACH(t) { now.x[t] = now.x[t] * now.x[t]; }
-      XMCJAX_UNROLL
-      for (int j = 0; j < TILES; ++j) {
-        uint32_t mask = pieces_of_tile(word, j);
-        const int32_t lane = (first_tile + j) * kWarp;
-        while (count_bits(mask) > kAtOnce) add<32 / sizeof(T)>(mask, now, lane, total[j]);
-        if (mask != 0) add<kAtOnce>(mask, now, lane, total[j]);
+      if (WHOLE && TILES > 1 && by_all(now, word, first_tile)) {
+        add_to_all(now, first_tile * kWarp, total);
+      } else {
+        XMCJAX_UNROLL
+        for (int j = 0; j < TILES; ++j) {
+          uint32_t mask = pieces_of_tile(word, j);
+          const int32_t lane = (first_tile + j) * kWarp;
+          while (mask != 0) add<kAtOnce>(mask, now, lane, total[j]);
+        }
       }
-      now = next, word = words_of(now, first_tile);
     }
     T* to = sums.of(piece, rows.m, panel.lanes);
     XMCJAX_UNROLL
@@ -264,6 +266,35 @@ struct Columns {
     Each<uint32_t> word;
     EACH(t) { word[t] = some.x[t] != T(0) ? load(words + some.at[t]) >> first_tile : 0u; }
     return word;
+  }
+
+  // Whether all tiles of the warp need all of the entries.
+  XMCJAX_BODY bool by_all(Entries& some, Each<uint32_t>& word, int32_t first_tile) const {
+    const int32_t tiles = panel.tiles - first_tile < TILES ? panel.tiles - first_tile : TILES;
+    const uint32_t all = bits_below(tiles);
+    Each<bool> needed;
+    EACH(t) { needed[t] = some.x[t] == T(0) || (word[t] & all) == all; }
+    return ballot(needed) == 0xffffffffu;
+  }
+
+  // All entries, in their order, whose numbers of all tiles are under way together.
+  XMCJAX_BODY void add_to_all(Entries& some, int32_t first_lane, Each<T> (&total)[TILES]) const {
+    Each<bool> there;
+    EACH(t) { there[t] = some.x[t] != T(0); }
+    for (uint32_t left = ballot(there); left != 0; left &= left - 1) {
+      const int i = lowest_bit(left);
+      const int64_t row = int64_t(from(some.at, i)) * panel.lanes;
+      const T factor = from(some.x, i);
+      EACH(t) {
+        const int32_t lane = panel.first + first_lane + t;
+        T loaded[TILES];
+        XMCJAX_UNROLL
+        for (int j = 0; j < TILES; ++j)
+          loaded[j] = lane + j * kWarp < panel.lanes ? load(c + row + lane + j * kWarp) : T(0);
+        XMCJAX_UNROLL
+        for (int j = 0; j < TILES; ++j) total[j][t] = multiply_add(factor, loaded[j], total[j][t]);
+      }
+    }
   }
 
   // The next ENTRIES of a mask, in their order, of which it is cleared.

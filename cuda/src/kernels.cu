@@ -19,22 +19,22 @@ Join<T> joined(const Rows<T>& rows, Sums<T> sums, const uint32_t* active, const 
   return {rows, sums, active, panel.first, panel.first, end < panel.lanes ? end : panel.lanes, panel.lanes};
 }
 
-template <class T, int TILES>
+template <class T, int TILES, bool WHOLE>
 void columns_of(Launches& launch, const Rows<T>& rows, const T* c, const uint32_t* words, Sums<T> sums,
                 const Panel& panel, bool square) {
-  using Body = Columns<T, TILES>;
+  using Body = Columns<T, TILES, WHOLE>;
   launch(Body::warps(rows, panel), Body{rows, c, words, sums, panel, square});
 }
 
 // Aᵀ C of one panel, whose words are there.
-template <class T>
+template <bool WHOLE, class T>
 void columns(Launches& launch, const Rows<T>& rows, const T* c, const uint32_t* words, Sums<T> sums,
              const Panel& panel, bool square) {
   // tiles of a warp, whose sums have to stay in registers
   constexpr int kSome = sizeof(T) == 4 ? 4 : 2, kMost = sizeof(T) == 4 ? 8 : 2;
-  if (panel.tiles == 1) columns_of<T, 1>(launch, rows, c, words, sums, panel, square);
-  else if (panel.tiles <= kSome) columns_of<T, kSome>(launch, rows, c, words, sums, panel, square);
-  else columns_of<T, kMost>(launch, rows, c, words, sums, panel, square);
+  if (panel.tiles == 1) columns_of<T, 1, false>(launch, rows, c, words, sums, panel, square);
+  else if (panel.tiles <= kSome) columns_of<T, kSome, WHOLE>(launch, rows, c, words, sums, panel, square);
+  else columns_of<T, kMost, WHOLE>(launch, rows, c, words, sums, panel, square);
   const Join<T> join = joined(rows, sums, nullptr, panel);
   launch(Join<T>::warps(rows, join.end - join.first), join);
 }
@@ -98,7 +98,7 @@ std::string transposed(Stream stream, const Rows<T>& rows, const T* c, int32_t n
   Launches launch(stream);
   over_panels(lanes, [&](const Panel& panel) {
     launch(n, Mark<T>{c, nullptr, words, panel});
-    columns(launch, rows, c, words, sums, panel, square);
+    columns<true>(launch, rows, c, words, sums, panel, square);
   });
   return launch.fault;
 }
@@ -110,7 +110,7 @@ std::string gram(Stream stream, const Rows<T>& rows, const Rows<T>& transpose, c
   over_panels(lanes, [&](const Panel& panel) {
     launch(rows.m, Mark<T>{d, alive, room.words, panel});
     scores_of(launch, rows, v, d, room, panel);
-    columns(launch, transpose, (const T*)room.scores.out, room.words, sums, panel, false);
+    columns<false>(launch, transpose, (const T*)room.scores.out, room.words, sums, panel, false);
   });
   return launch.fault;
 }
@@ -129,7 +129,7 @@ std::string centred(Stream stream, const Rows<T>& rows, const Rows<T>& transpose
     total(launch, of.parts, parts, panel.tiles * kWarp, of.q, of.of_bias, panel.first, lanes);
     launch(warps, Centre<T, true>{scores, d, room.words, of.q, of.parts, panel, n});
     total(launch, of.parts, parts, panel.tiles * kWarp, of.along, (const T*)nullptr, panel.first, lanes);
-    columns(launch, transpose, (const T*)scores, room.words, sums, panel, false);
+    columns<false>(launch, transpose, (const T*)scores, room.words, sums, panel, false);
   });
   return launch.fault;
 }

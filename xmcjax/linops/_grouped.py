@@ -25,7 +25,7 @@ GROUP = 8
 PIECE = 64
 # Those of a column by the kernels in CUDA: a warp adds up its entries one tile after the other, which takes
 # long. They are shorter, but no shorter than so, where X has too few entries for so many pieces.
-SHORTEST, PIECES = 16, 1 << 15
+SHORTEST, PIECES = 16, 1 << 12
 
 
 @pytree(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -94,9 +95,12 @@ def topk(
         jax.device_put((np.full((n, k), -np.inf, plan.dtype), np.full((n, k), -1, np.int32)))
         for n in plan.heights
     ]
+    before: collections.deque = collections.deque()
     for blocks in plan.blocks():
-        # One block is computed while the next one is read and sent; no more are in flight.
-        jax.block_until_ready(best)
+        # One block is computed while the next one is read and sent, or is begun where it is there already.
+        before.append(best)
+        if len(before) > plan.stay:
+            jax.block_until_ready(before.popleft())
         for first, block in blocks:
             best = [
                 merge_topk(rows, block, np.int32(first), scores, labels, k=k)
@@ -134,6 +138,7 @@ class _Plan:
         height = row_block or min(_DEFAULT_ROW_BLOCK, max(1, n))
         label_block = None if label_block is None else int(label_block)
         weights = device_weights(model, self.dtype, label_block, height)
+        self.stay = weights.stay
         blocks = weights.blocks(model)
         first = next(blocks, None)
         self._blocks = itertools.chain([] if first is None else [first], blocks)

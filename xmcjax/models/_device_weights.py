@@ -113,6 +113,11 @@ class DeviceWeights:
         """Lets blocks stay on the device once they are sent."""
         self._kept = {}
 
+    @property
+    def stay(self) -> bool:
+        """Whether all blocks are on the device already."""
+        return self._kept is not None and len(self._kept) == len(self.spans)
+
     def blocks(self, model: WeightSource) -> Iterator[Sent]:
         """Every block with a trained label of the model, begun to be sent when it is asked for.
 
