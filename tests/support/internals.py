@@ -52,8 +52,8 @@ from xmcjax.models import (
     _predict,
 )
 
-# the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels, and where the
-# k largest are found by one
+# the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels,
+# and where the k largest are found by one
 from xmcjax.native import _calls, _cuda, _ids, _schema, _topk
 
 # parts of solvers with a proof of their own, and what runs of several processes are made to fail in

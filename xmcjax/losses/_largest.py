@@ -25,8 +25,9 @@ def largest_margins(rows: Rows, k: int) -> jax.Array:
     values = jax.lax.stop_gradient(rows.values)
     if k == 1 or rows.masked or not native.topk_by_kernel(values, k + 1):
         return largest(jax.lax.stop_gradient(rows.margins()), k)
-    # The kernel reads the scores as they are, no array of margins is written: rounded differences from one number
-    # have the order of the scores. Of the k + 1 largest scores the label's is left out, or else the last.
+    # The kernel reads the scores as they are, and no array of margins is written: rounded differences from
+    # one number have the order of the scores. Of the k + 1 largest scores the label's is left out, or else
+    # the last one.
     top, places = native.topk(values, k + 1)
     place = jax.lax.broadcasted_iota(jnp.int32, top.shape, top.ndim - 1)
     left_out = jnp.min(jnp.where(places == rows.labels[..., None], place, k), axis=-1, keepdims=True)

@@ -67,7 +67,7 @@ def allowed_here() -> bool:
     return not {AxisType.Manual, AxisType.Auto} <= set(kinds)
 
 
-def varying(out: Sequence[jax.ShapeDtypeStruct], *read) -> Sequence[jax.ShapeDtypeStruct]:
+def varying(out: list[jax.ShapeDtypeStruct], *read) -> list[jax.ShapeDtypeStruct]:
     """Results of a call, in ``shard_map`` varying over the axes of the mesh as its arguments do."""
     if AxisType.Manual not in jax.sharding.get_abstract_mesh().axis_types:
         return out

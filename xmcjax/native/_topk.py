@@ -22,8 +22,8 @@ PLATFORM = "cuda"
 def topk(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     """(The k largest of a [..., m], falling, where they stand), [..., k] and int32 [..., k].
 
-    As :func:`jax.lax.top_k` has them on every platform: in XLA's total order, where −0 is below +0 and NaN above
-    ∞, or below −∞ where its sign is set; of equal numbers the first ones.
+    As :func:`jax.lax.top_k` has them: in XLA's total order, where −0 is below +0 and NaN above ∞, or below −∞
+    where its sign is set; of equal numbers the first ones.
     """
     if not topk_by_kernel(a, k):
         return _sorted(a, k)
@@ -50,8 +50,8 @@ def topk_by_kernel(a: jax.Array, k: int) -> bool:
 
 
 def _sorted(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    # XLA recognises the k largest as a sort whose first k entries are taken. A use that takes fewer of them would
-    # merge with it, and sorting the whole row would be a hundred times as slow.
+    # XLA recognises the k largest as a sort whose first k entries are taken. A use that takes fewer of them
+    # would merge with it, and sorting the whole row would be a hundred times as slow.
     values, places = jax.lax.optimization_barrier(jax.lax.top_k(a, k))
     return values, places.astype(jnp.int32)
 
