@@ -341,7 +341,7 @@ def test_losses_with_gradients():
 def test_losses_with_gradients_by_the_kernel(name, gpu, monkeypatch):
     """The k largest, what ties or is left, and the gradient with another look: no array beside the scores."""
     cuda_builds.found_by_kernel(monkeypatch, "cuda")
-    scores, y = jnp.ones((1200, 1000), jnp.float32), jnp.zeros(1200, jnp.int32)
+    scores, y = jnp.ones((8192, 1000), jnp.float32), jnp.zeros(8192, jnp.int32)
     loss = {
         "alpha": lambda s: losses.topk_hinge(s, y, k=3),
         "beta": lambda s: losses.topk_hinge(s, y, k=3, variant="beta"),
