@@ -12,10 +12,10 @@
 namespace xmcjax::cuda {
 
 constexpr int kMostBest = kWarp;  // of k
-constexpr int kShortRow = 256;    // entries up to which a row is read entry by entry
+constexpr int kShortRow = 256;  // entries up to which a row is read entry by entry
 
-// A number as an integer K of the same order, and back: negative ones are turned around. The least of all
-// stands for no entry; the one NaN that has it as well is looked after in Best::fill.
+// The bits of a number as an integer of the same order, and back: of negative ones all but the sign are turned
+// around. The least integer stands for no entry; the one NaN that has it as well is looked after in Best::fill.
 template <class K>
 struct Ordered {
   static constexpr K kMost = K(~(uint64_t(1) << 63) >> (64 - 8 * sizeof(K))), kNone = -kMost - 1;
@@ -32,7 +32,7 @@ XMCJAX_BODY K larger(K a, K b) {
 template <class K>
 XMCJAX_BODY K kth_of_warp(Each<K> x, int k) {
   XMCJAX_UNROLL
-  for (int block = 2; block <= kWarp; block *= 2)
+  for (int block = 2; block <= kWarp; block *= 2) {
     XMCJAX_UNROLL
     for (int step = block / 2; step > 0; step /= 2) {
       Each<K> other = across(x, step);
@@ -41,6 +41,7 @@ XMCJAX_BODY K kth_of_warp(Each<K> x, int k) {
         x[t] = (other[t] > x[t]) == wants_larger ? other[t] : x[t];
       }
     }
+  }
   return from(x, k - 1);
 }
 
@@ -164,7 +165,7 @@ struct TopK {
 
   XMCJAX_BODY void operator()(int64_t warp) const {
     constexpr int kOnce = W == 1 || sizeof(K) == 4 ? 8 : 5, kEntries = kOnce * kWarp * W;
-    const int64_t n = warp / parts;
+    const int64_t n = parts == 1 ? warp : warp / parts;  // a division is as long as the sorting of a warp
     const K* row = in + n * m;
     const int32_t begin = int32_t(warp - n * parts) * length;
     const int32_t stop = m - begin < length ? m : begin + length;

@@ -197,7 +197,7 @@ def test_the_page_has_the_table():
 
 def test_the_stage_of_the_kernels_with_those_of_a_cpu(packed, tmp_path, monkeypatch):
     """All is found right, and Newton directions say which part of the bandwidth they took."""
-    cuda_builds.register()
+    cuda_builds.found_by_kernel(monkeypatch)
     monkeypatch.setattr(native, "cuda_available", lambda: True)
     make = linops.make
     monkeypatch.setattr(linops, "make", lambda *a, **o: dataclasses.replace(make(*a, **o), kernels="cuda"))
@@ -221,7 +221,8 @@ def test_the_stage_of_the_kernels_with_those_of_a_cpu(packed, tmp_path, monkeypa
     works = "Newton directions", "matmat", "rmatmat", "gram_matmat"
     assert {f"{work}, cuda, 512 lanes" for work in works} <= values.keys()
     checked = [of_figure["right"] for of_figure in values.values() if "right" in of_figure]
-    assert len(checked) == 19 and all(checked)
+    assert len(checked) == 25 and all(checked)
+    assert sum(of_figure.get("by_kernel", False) for of_figure in values.values()) == 6
     ours = values["Newton directions, cuda, 512 lanes"]
     assert ours["cg_steps"] >= ours["mean_cg_steps"] > 1
     ((once, fetched),) = counted

@@ -341,7 +341,7 @@ def test_losses_with_gradients():
 def test_losses_with_gradients_by_the_kernel(name, gpu, monkeypatch):
     """The k largest, what ties or is left, and the gradient with another look: no array beside the scores."""
     cuda_builds.found_by_kernel(monkeypatch, "cuda")
-    scores, y = jnp.ones((1200, 100), jnp.float32), jnp.zeros(1200, jnp.int32)
+    scores, y = jnp.ones((8192, 1000), jnp.float32), jnp.zeros(8192, jnp.int32)
     loss = {
         "alpha": lambda s: losses.topk_hinge(s, y, k=3),
         "beta": lambda s: losses.topk_hinge(s, y, k=3, variant="beta"),
@@ -351,8 +351,8 @@ def test_losses_with_gradients_by_the_kernel(name, gpu, monkeypatch):
     text = checked(jax.jit(jax.value_and_grad(lambda s: loss(s).sum())), gpu, scores)
     assert gpu_targets.custom_calls(text) == ["xmcjax_cuda_topk"] and " sort(" not in text
     if OPTIMISED:
-        # read three times and written once. The scores of the labels are gathered, and one number of each row is
-        # added to the gradient in its place, whose operands and result count as whole arrays
+        # read three times and written once. The scores of the labels are gathered, and one number is added to
+        # each row of the gradient in its place, whose operands and result count as whole arrays
         assert gpu_targets.moved(text) <= (4 + 3 + 0.5) * scores.nbytes
 
 

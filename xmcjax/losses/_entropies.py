@@ -25,7 +25,7 @@ import jax.numpy as jnp
 
 from xmcjax.losses._classes import Rows, checked_k, evaluate
 from xmcjax.losses._conjugates import entropy, on_domain
-from xmcjax.losses._largest import largest_margins, membership
+from xmcjax.losses._largest import largest_gains, membership
 from xmcjax.losses._topk_hinge import topk_simplex_duals
 
 
@@ -138,13 +138,15 @@ def truncated_topk_entropy(scores, labels, k: int, *, where=None) -> jax.Array:
 
 
 def _topk_entropy(rows: Rows, k: int):
-    return jax.nn.softplus(_capped_logsumexp(rows.margins(), largest_margins(rows, k), k)[0])
+    a = rows.margins()
+    return jax.nn.softplus(_capped_logsumexp(a, largest_gains(rows, a, 0, k), k)[0])
 
 
 def _truncated_topk_entropy(rows: Rows, k: int):
     if k == 1:
         return _topk_entropy(rows, k)
-    return jax.nn.softplus(_tail_logsumexp(rows.margins(), largest_margins(rows, k), k))
+    a = rows.margins()
+    return jax.nn.softplus(_tail_logsumexp(a, largest_gains(rows, a, 0, k), k))
 
 
 def _topk_entropy_conjugate(rows: Rows, k: int):

@@ -20,18 +20,19 @@ def largest(a: jax.Array, k: int) -> jax.Array:
     return native.topk_values(a, k, _by_passes if passes else None)
 
 
-def largest_margins(rows: Rows, k: int) -> jax.Array:
-    """The k largest of ``rows.margins()``, falling, [..., k], for k < m. It has no derivative."""
+def largest_gains(rows: Rows, h: jax.Array, shift: float, k: int) -> jax.Array:
+    """The k largest of h = shift + ``rows.margins()``, falling, [..., k], for k < m. It has no derivative."""
     values = jax.lax.stop_gradient(rows.values)
     if k == 1 or rows.masked or not native.topk_by_kernel(values, k + 1):
-        return largest(jax.lax.stop_gradient(rows.margins()), k)
-    # The kernel reads the scores as they are, no array of margins is written: rounded differences from one number
-    # have the order of the scores. Of the k + 1 largest scores the label's is left out, or else the last.
+        return largest(jax.lax.stop_gradient(h), k)
+    # The kernel reads the scores as they are, and no array of margins is written: rounded differences from
+    # one number have the order of the scores. Of the k + 1 largest scores the label's is left out, or else
+    # the last one.
     top, places = native.topk(values, k + 1)
     place = jax.lax.broadcasted_iota(jnp.int32, top.shape, top.ndim - 1)
     left_out = jnp.min(jnp.where(places == rows.labels[..., None], place, k), axis=-1, keepdims=True)
     top = jnp.where(place[..., :k] < left_out, top[..., :k], top[..., 1:])
-    return top - jax.lax.stop_gradient(rows.at_label())[..., None]
+    return shift + (top - jax.lax.stop_gradient(rows.at_label())[..., None])
 
 
 def _by_passes(a: jax.Array, k: int) -> jax.Array:

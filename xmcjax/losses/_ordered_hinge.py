@@ -21,7 +21,7 @@ from xmcjax import _sparse
 from xmcjax._range import check_range
 from xmcjax.losses._classes import Rows, accumulator, checked_scores, concrete, evaluate
 from xmcjax.losses._conjugates import dual_variables, on_domain, slack
-from xmcjax.losses._largest import largest_margins
+from xmcjax.losses._largest import largest_gains
 from xmcjax.native import by_rows
 
 
@@ -101,8 +101,8 @@ def _checked_beta(beta, scores: jax.Array) -> jax.Array:
 
 def _ordered_hinge(rows: Rows, beta):
     falls = jnp.all(beta >= 0) & jnp.all(beta[1:] <= beta[:-1])
-    value = _weighted(1 + rows.margins(), 1 + largest_margins(rows, len(beta)), beta)
-    return jnp.where(falls, value, jnp.nan)
+    h = 1 + rows.margins()
+    return jnp.where(falls, _weighted(h, largest_gains(rows, h, 1, len(beta)), beta), jnp.nan)
 
 
 def _ordered_hinge_conjugate(rows: Rows, beta):

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from xmcjax.losses import gains
 from xmcjax.losses._classes import Rows, checked_k, evaluate
 from xmcjax.losses._conjugates import dual_variables, on_domain, slack
-from xmcjax.losses._largest import largest_margins
+from xmcjax.losses._largest import largest_gains
 from xmcjax.losses.gains import Variant
 
 
@@ -99,7 +99,8 @@ def checked_variant(variant) -> Variant:
 
 def topk_hinge_rows(rows: Rows, k: int, variant: Variant) -> jax.Array:
     """The loss of checked rows, [...]."""
-    return gains.topk_hinge(1 + rows.margins(), k, variant, 1 + largest_margins(rows, k))
+    h = 1 + rows.margins()
+    return gains.topk_hinge(h, k, variant, largest_gains(rows, h, 1, k))
 
 
 def topk_hinge_conjugate_rows(rows: Rows, k: int, variant: Variant) -> jax.Array:

@@ -243,7 +243,7 @@ def cuda_pairs(x, feature, indptr, value, label, begin, labels: int) -> jax.Arra
 def cuda_topk(a, k: int) -> list[jax.Array]:
     """[the k largest of each row of a [..., m], falling, where they stand]: [..., k], int32 [..., k].
 
-    In XLA's total order, as :func:`jax.lax.top_k` has them; of equal numbers the first ones. 1 ≤ k ≤ MOST_BEST.
+    In XLA's total order, as :func:`jax.lax.top_k` has them, of equal numbers the first ones; k ≤ MOST_BEST.
     """
     *batch, m = a.shape
     parts, length = parts_of_row(math.prod(batch), m)

@@ -24,8 +24,8 @@ def over_rows(
     """The same function, split by its batch axes.
 
     Args:
-        call: (b [..., m], further arrays) -> (arrays of rows, an array [..., m] alone by default, and `results`
-            arrays [...]).
+        call: (b [..., m], further arrays) -> (arrays of rows, by default one [..., m], and `results` arrays
+            [...]).
         entries: of each further array, whether it is [..., m], a number per entry, or [...].
         results: how many.
         rows: of each of the arrays of rows the name of its last axis, "m" where it is b's.

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from xmcjax.native import _cuda
 from xmcjax.native._partition import by_rows, over_rows
@@ -22,8 +23,8 @@ PLATFORM = "cuda"
 def topk(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     """(The k largest of a [..., m], falling, where they stand), [..., k] and int32 [..., k].
 
-    As :func:`jax.lax.top_k` has them on every platform: in XLA's total order, where −0 is below +0 and NaN above
-    ∞, or below −∞ where its sign is set; of equal numbers the first ones.
+    As :func:`jax.lax.top_k` has them: in XLA's total order, where −0 is below +0 and NaN above ∞, or below −∞
+    where its sign is set; of equal numbers the first ones.
     """
     if not topk_by_kernel(a, k):
         return _sorted(a, k)
@@ -50,8 +51,8 @@ def topk_by_kernel(a: jax.Array, k: int) -> bool:
 
 
 def _sorted(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    # XLA recognises the k largest as a sort whose first k entries are taken. A use that takes fewer of them would
-    # merge with it, and sorting the whole row would be a hundred times as slow.
+    # XLA recognises the k largest as a sort whose first k entries are taken. A use that takes fewer of them
+    # would merge with it, and sorting the whole row would be a hundred times as slow.
     values, places = jax.lax.optimization_barrier(jax.lax.top_k(a, k))
     return values, places.astype(jnp.int32)
 
@@ -71,7 +72,7 @@ def _by_kernel(a: jax.Array, k: int, twin: Callable) -> tuple[jax.Array, jax.Arr
 def _(k, twin, primals, tangents):
     values, places = _by_kernel(*primals, k, _sorted)
     change = jnp.take_along_axis(tangents[0], places, axis=-1, mode="promise_in_bounds")
-    return (values, places), (change, jnp.zeros(places.shape, jax.dtypes.float0))
+    return (values, places), (change, np.zeros(places.shape, jax.dtypes.float0))
 
 
 @functools.cache

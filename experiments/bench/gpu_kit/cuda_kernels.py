@@ -32,6 +32,7 @@ def run(kit: Kit) -> None:
     _directions(kit)
     limit = copy_bandwidth(kit)
     _search(kit, limit)
+    _largest(kit, limit)
     _times(kit, limit)
 
 
@@ -151,6 +152,48 @@ def _search(kit: Kit, limit: float) -> None:
             seconds = seconds_of(lambda program=program: program(*on_device), 7)[1]
             share = 9 * n * LANES / limit / seconds
             kit.figure(f"search, CUDA, {loss.name}", seconds=seconds, share_once=share, **values)
+
+
+def _largest(kit: Kit, limit: float) -> None:
+    """The k largest of each row, to the bit, beside XLA's way and with their part of the bandwidth."""
+    import jax
+    import jax.numpy as jnp
+
+    from xmcjax import native
+
+    short, long = (
+        (kit.size(1_000_000, 2_000), kit.size(1_000, 300)),
+        (kit.size(2_000, 3), kit.size(131_072, 9_000)),
+    )
+    few = kit.size(16_400, 50), 101
+    cases = {"random": (short, 5), "rising": (short, 5), "constant": (short, 5), "32 of": (short, 32)}
+    for name, ((n, m), k) in (cases | {"of labels": (long, 5), "of few": (few, 6)}).items():
+        with kit.attempt(f"top-k, {name}"):
+            a = jax.random.normal(jax.random.key(0), (n, m), np.float32)
+            if name == "rising":
+                a = jnp.sort(a, axis=1)
+            elif name == "constant":
+                a = jnp.zeros_like(a)
+            program = jax.jit(functools.partial(native.topk, k=k))
+            values, places = (np.asarray(found[:100]) for found in program(a))
+            some = np.asarray(a[:100])
+            expected = np.argsort(-some, axis=1, kind="stable")[:, :k]
+            right = bool((places == expected).all())
+            right &= values.tobytes() == np.take_along_axis(some, expected, axis=1).tobytes()
+            seconds = seconds_of(functools.partial(program, a), 7)[1]
+            with native.twins():
+                of_xla = seconds_of(functools.partial(jax.jit(functools.partial(native.topk, k=k)), a), 3)[1]
+            kit.figure(
+                f"top-k, {name}",
+                rows=n,
+                entries=m,
+                k=k,
+                by_kernel=native.topk_by_kernel(a, k),
+                seconds=seconds,
+                seconds_of_xla=of_xla,
+                share_once=a.nbytes / limit / seconds,
+                right=right,
+            )
 
 
 def _times(kit: Kit, limit: float) -> None:
