@@ -83,7 +83,7 @@ def test_the_other_results(m, dtype):
         np.testing.assert_array_equal(np.isnan(x), nowhere(theirs[0], b))
         sums = np.asarray(x, np.float64).sum(-1)
         assert np.isfinite(sums).sum() > 20 and np.isnan(sums[[3, 4, 8]]).all()
-        off = abs(sums - r) > 1e-4 * abs(r)
+        off = abs(sums - r) > 1e-4 * (abs(r) + abs(u))
         assert not np.asarray(tight)[np.isnan(sums) | off].any()
         np.testing.assert_array_equal(np.asarray(tight)[off], theirs[1][off])
     for radius in (r, np.full_like(r, np.inf)):
