@@ -52,9 +52,9 @@ std::string run(Stream stream, int64_t warps, const Body& body) {
   return said(cudaGetLastError());
 }
 
-// Of a body whose team is a block.
+// Of a body whose team is a block: with 128 registers of a thread, as far as there are as many.
 template <class Body>
-__global__ void __launch_bounds__(Body::kThreads, 1) xmcjax_block(const Body body) {
+__global__ void __launch_bounds__(Body::kThreads, Body::kThreads < 512 ? 512 / Body::kThreads : 1) xmcjax_block(const Body body) {
   body(int64_t(blockIdx.x));
 }
 

@@ -1,4 +1,4 @@
-"""Programs for a described GPU with the projections of xmcjax-cuda: one call, and no loop that the host awaits."""
+"""Programs for a described GPU with projections of xmcjax-cuda: one call, and no loop of unknown length."""
 
 from __future__ import annotations
 
