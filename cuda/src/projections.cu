@@ -8,7 +8,7 @@ namespace {
 // Rows [n, m] by Body<T, numbers of a thread, threads of a team>.
 template <template <class, int, int> class Body, class T, int N, class Arguments>
 std::string by_warps(Launches& launch, const Arguments& of) {
-  launch(of.n, Body<T, N, kWarp>{of});
+  launch.by_warps(of.n, Body<T, N, kWarp>{of});
   return launch.fault;
 }
 template <template <class, int, int> class Body, class T, int N, int THREADS, class Arguments>

@@ -13,7 +13,7 @@ constexpr int kWarps = kThreads / kWarp;
 #ifdef __CUDACC__
 
 template <class Body>
-__global__ void __launch_bounds__(kThreads, 1) xmcjax_kernel(const Body body, const int64_t warps) {
+__global__ void __launch_bounds__(kThreads) xmcjax_kernel(const Body body, const int64_t warps) {
   const int64_t warp = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (warp < warps) body(warp);
 }
@@ -52,9 +52,26 @@ std::string run(Stream stream, int64_t warps, const Body& body) {
   return said(cudaGetLastError());
 }
 
+// Of a body whose team is a warp with a vector in its registers, which may be many.
+template <class Body>
+__global__ void __launch_bounds__(kThreads, 1) xmcjax_vectors(const Body body, const int64_t warps) {
+  const int64_t warp = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+  if (warp < warps) body(warp);
+}
+
+template <class Body>
+std::string run_vectors(Stream stream, int64_t warps, const Body& body) {
+  if (warps == 0) return "";
+  const int64_t blocks = (warps + kWarps - 1) / kWarps;
+  if (blocks > 0x7fffffff) return "there are more than 2^31 - 1 blocks of vectors";
+  xmcjax_vectors<<<unsigned(blocks), kThreads, 0, stream>>>(body, warps);
+  return said(cudaGetLastError());
+}
+
 // Of a body whose team is a block: with 128 registers of a thread, as far as there are as many.
 template <class Body>
-__global__ void __launch_bounds__(Body::kThreads, Body::kThreads < 512 ? 512 / Body::kThreads : 1) xmcjax_block(const Body body) {
+__global__ void __launch_bounds__(Body::kThreads, Body::kThreads < 512 ? 512 / Body::kThreads : 1)
+    xmcjax_block(const Body body) {
   body(int64_t(blockIdx.x));
 }
 
@@ -88,6 +105,11 @@ std::string run(Stream, int64_t warps, const Body& body) {
 }
 
 template <class Body>
+std::string run_vectors(Stream stream, int64_t warps, const Body& body) {
+  return run(stream, warps, body);
+}
+
+template <class Body>
 std::string run_blocks(Stream, int64_t blocks, const Body& body) {
   for (int64_t block = 0; block < blocks; ++block) body(block);
   return "";
@@ -104,6 +126,11 @@ class Launches {
   template <class Body>
   void operator()(int64_t warps, const Body& body) {
     if (fault.empty()) fault = run(stream_, warps, body);
+  }
+  // vectors by a warp each
+  template <class Body>
+  void by_warps(int64_t vectors, const Body& body) {
+    if (fault.empty()) fault = run_vectors(stream_, vectors, body);
   }
   // by blocks of Body::kThreads
   template <class Body>
