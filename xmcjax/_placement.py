@@ -68,6 +68,6 @@ def solver_paths() -> dict[str, str]:
         _SVMS: f"{host}: {SEQUENTIAL}",
         "multinomial regression": f"{host} where {auto.WHY}; else {products}",
         "kernel regression": products,
-        "projections, losses": f"the {device}: vectors",
+        "projections, losses": f"the {device}: vectors{', projections by CUDA kernels' if cuda else ''}",
         "prediction": f"{'CUDA kernels for sparse features' if cuda else 'plain JAX'} on the {device}",
     }

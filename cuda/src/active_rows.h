@@ -200,6 +200,7 @@ struct Scores {
 // WHOLE: C may be dense, so that entries that all tiles need are worth a way of their own.
 template <class T, int TILES, bool WHOLE>
 struct Columns {
+  static constexpr bool kInRegisters = WHOLE;
   Rows<T> rows;
   const T* c;  // [p, lanes]
   const uint32_t* words;  // [p]

@@ -34,7 +34,7 @@ XMCJAX_BODY T about_kth(Each<Pack<T, 1>, THREADS> numbers, T top, int k) {
     EACH_OF(THREADS, i) {
       if (numbers[i].of[0] == top) numbers[i].of[0] = -infinity<T>();
     }
-    top = over_team<THREADS>(numbers, Larger{}).of[0];
+    top = largest_of<THREADS>(numbers);
   }
   return top;
 }
@@ -46,8 +46,8 @@ template <class T, int N, int THREADS>
 XMCJAX_BODY Found<T> search(Centred<T, N, THREADS>& vector, const BoxNumbers<T>& of, T start, T high) {
   const T inf = infinity<T>(), m = T(vector.numbers.m), lower = of.lower, upper = of.upper;
   // below this the sum of x is rounding
-  const T noise = 4 * Limits<T>::kEpsilon *
-                  (absolute(of.radius) + (lower > -inf ? m * absolute(lower) : T(0)));
+  const T noise =
+      4 * Limits<T>::kEpsilon * (absolute(of.radius) + (lower > -inf ? m * absolute(lower) : T(0)));
   T t = start, low = -inf;
   bool tight = false;
   XMCJAX_ONCE
@@ -118,6 +118,7 @@ struct BoxArguments {
 
 template <class T, int N, int THREADS>
 struct BoxRows {
+  static constexpr bool kInRegisters = true;
   static constexpr int kThreads = THREADS;
   BoxArguments<T> of;
 
@@ -136,7 +137,7 @@ struct BoxRows {
       largest[i].of[0] = maximum(largest[i].of[0], b);
     });
     const Pack<T, 2> sum = sums<THREADS>(parts);
-    const T top = over_team<THREADS>(largest, Larger{}).of[0], n = sum.of[1];
+    const T top = largest_of<THREADS>(largest), n = sum.of[1];
     bool bad = !(top < inf);
     if (!finite(sum.of[0]) && !bad) {  // of NaN, or of numbers whose sum is too large
       EACH_OF(THREADS, i) { parts[i] = {T(0), T(0)}; }
@@ -181,9 +182,8 @@ struct BoxRows {
       }
     }
     const T t = found.t;
-    vector.write(of.x + row * of.m, [&](T number) {
-      return bad ? T(NAN) : minimum(maximum(number - t, lower), upper);
-    });
+    vector.write(of.x + row * of.m,
+                 [&](T number) { return bad ? T(NAN) : minimum(maximum(number - t, lower), upper); });
     EACH_OF(THREADS, i) {
       if (i == 0) of.tight[row] = T(found.tight);
     }

@@ -45,21 +45,23 @@ std::string project_topk(Stream stream, const TopkArguments<T>& of) {
   return of_one_array<TopkRows, T>(stream, of);
 }
 
-// Four numbers of each entry.
+// Four numbers of each entry. A warp that has more of them has fewer steps of its own to make, as far as the
+// registers allow.
 template <class T>
 std::string project_weighted(Stream stream, const WeightedArguments<T>& of) {
-  constexpr int kMost = 32 / int(sizeof(T));
+  constexpr bool kNarrow = sizeof(T) == 4;
+  constexpr int kSome = kNarrow ? 8 : 4, kMost = kNarrow ? 16 : 4, kThreadsOfMost = kNarrow ? 64 : 128;
   Launches launch(stream);
   if (of.m <= kWarp) return by_warps<WeightedRows, T, 1>(launch, of);
-  if (of.m <= kMost * kWarp) return by_warps<WeightedRows, T, kMost>(launch, of);
-  if (of.m <= kMost * 128) return by_blocks<WeightedRows, T, kMost, 128>(launch, of);
+  if (of.m <= kSome * kWarp) return by_warps<WeightedRows, T, kSome>(launch, of);
+  if (of.m <= kMost * kThreadsOfMost) return by_blocks<WeightedRows, T, kMost, kThreadsOfMost>(launch, of);
   if (of.m <= kMost * 512) return by_blocks<WeightedRows, T, kMost, 512>(launch, of);
   return by_blocks<WeightedRows, T, 0, kOfLong<T>>(launch, of);
 }
 
-#define XMCJAX_OF(T)                                                             \
-  template std::string project_box<T>(Stream, const BoxArguments<T>&);           \
-  template std::string project_topk<T>(Stream, const TopkArguments<T>&);         \
+#define XMCJAX_OF(T)                                                     \
+  template std::string project_box<T>(Stream, const BoxArguments<T>&);   \
+  template std::string project_topk<T>(Stream, const TopkArguments<T>&); \
   template std::string project_weighted<T>(Stream, const WeightedArguments<T>&);
 XMCJAX_OF(float)
 XMCJAX_OF(double)

@@ -2,6 +2,8 @@
 // or block after the other.
 #pragma once
 
+#include <type_traits>
+
 #include "launch.h"
 
 namespace xmcjax::cuda {
@@ -12,8 +14,15 @@ constexpr int kWarps = kThreads / kWarp;
 
 #ifdef __CUDACC__
 
+// Blocks that a multiprocessor is to hold at least: 0 leaves it to the compiler, which spares registers for the sake
+// of more blocks; 1 is for a body whose numbers are to stay in registers, which may be many.
+template <class Body, class = void>
+struct LeastBlocks : std::integral_constant<int, 0> {};
 template <class Body>
-__global__ void __launch_bounds__(kThreads, 1) xmcjax_kernel(const Body body, const int64_t warps) {
+struct LeastBlocks<Body, std::enable_if_t<Body::kInRegisters>> : std::integral_constant<int, 1> {};
+
+template <class Body>
+__global__ void __launch_bounds__(kThreads, LeastBlocks<Body>::value) xmcjax_kernel(const Body body, const int64_t warps) {
   const int64_t warp = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (warp < warps) body(warp);
 }
@@ -47,14 +56,15 @@ template <class Body>
 std::string run(Stream stream, int64_t warps, const Body& body) {
   if (warps == 0) return "";
   const int64_t blocks = (warps + kWarps - 1) / kWarps;
-  if (blocks > 0x7fffffff) return "the product needs more than 2^31 - 1 blocks of threads";
+  if (blocks > 0x7fffffff) return "there are more than 2^31 - 1 blocks of threads";
   xmcjax_kernel<<<unsigned(blocks), kThreads, 0, stream>>>(body, warps);
   return said(cudaGetLastError());
 }
 
-// Of a body whose team is a block.
+// Of a body whose team is a block: with 128 registers of a thread, as far as there are as many.
 template <class Body>
-__global__ void __launch_bounds__(Body::kThreads, 1) xmcjax_block(const Body body) {
+__global__ void __launch_bounds__(Body::kThreads, Body::kThreads < 512 ? 512 / Body::kThreads : 1)
+    xmcjax_block(const Body body) {
   body(int64_t(blockIdx.x));
 }
 

@@ -75,6 +75,12 @@ XMCJAX_BODY Pack<T, K> sums(Each<Pack<T, K>, THREADS>& x) {
   return over_team<THREADS>(x, Plus{});
 }
 
+// The largest of one number of each thread. Of a 0 and a −0, which are equal, a GPU may find either: 0 is meant.
+template <int THREADS, class T>
+XMCJAX_BODY T largest_of(Each<Pack<T, 1>, THREADS>& x) {
+  return over_team<THREADS>(x, Larger{}).of[0] + T(0);
+}
+
 template <class T>
 struct Limits;
 template <>
@@ -133,7 +139,7 @@ XMCJAX_BODY T between(T low, T high) {
 template <class T, int N, int THREADS>
 struct Vector {
   static constexpr int kWide = 16 / int(sizeof(T));  // numbers of one load
-  static constexpr int kOnce = 8;                    // loads that are under way together, of a long vector
+  static constexpr int kOnce = 8;  // loads that are under way together, of a long vector
   const T* from;
   int64_t m;
   T pad;

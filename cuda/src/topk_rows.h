@@ -9,7 +9,7 @@
 
 namespace xmcjax::cuda {
 
-constexpr int kFew = 16;   // up to here the largest are taken one after the other
+constexpr int kFew = 16;  // up to here the largest are taken one after the other
 constexpr int kLists = 8;  // and up to here from sorted lists of each thread, of so many numbers:
 constexpr int kSorted = 3;
 
@@ -30,7 +30,7 @@ XMCJAX_BODY Heads<T> heads_one_by_one(Centred<T, N, THREADS>& vector, T top, int
       if (b == now) copies[i].of[0] += T(1);
       if (b < now) next[i].of[0] = maximum(next[i].of[0], b);
     });
-    const T count = sums<THREADS>(copies).of[0], below = over_team<THREADS>(next, Larger{}).of[0];
+    const T count = sums<THREADS>(copies).of[0], below = largest_of<THREADS>(next);
     if (count >= left) return {now, count > left ? now : below, sum + left * now};
     sum += count * now, left -= count, now = below;
   }
@@ -61,7 +61,7 @@ XMCJAX_BODY bool heads_of_lists(Centred<T, N, kWarp>& vector, int64_t k, Heads<T
   for (int64_t j = 0; j <= k; ++j) {
     Each<Pack<T, 1>> head;
     EACH(i) { head[i].of[0] = list[i].of[0]; }
-    const T top = over_team<kWarp>(head, Larger{}).of[0];
+    const T top = largest_of<kWarp>(head);
     if (j < k) heads->sum += top, heads->kth = top;
     else heads->following = top;
     if (!(top > -inf)) break;
@@ -102,7 +102,7 @@ XMCJAX_BODY Heads<T> heads_by_halving(Centred<T, N, THREADS>& vector, T top, int
     if (b < low) next[i].of[0] = maximum(next[i].of[0], b);
   });
   const Pack<T, 2> sum = sums<THREADS>(parts);
-  const T below = over_team<THREADS>(next, Larger{}).of[0];
+  const T below = largest_of<THREADS>(next);
   // Lemma 1 at b_[k]
   return {low, sum.of[1] > T(k) ? low : below, sum.of[0] + T(k) * low};
 }
@@ -128,7 +128,8 @@ struct Step {
 
 template <class T, int N, int THREADS>
 XMCJAX_BODY Step<T> step_at(Centred<T, N, THREADS>& vector, T t, T v, T k, T rho) {
-  Each<Pack<T, 4>, THREADS> parts;  // of all >= t their number and of those up to v Σ (b − t); Σ (b − v), how many
+  Each<Pack<T, 4>, THREADS>
+      parts;  // of all >= t their number and of those up to v Σ (b − t); Σ (b − v), how many
   EACH_OF(THREADS, i) { parts[i] = {T(0), T(0), T(0), T(0)}; }
   vector.each([&](int i, T b) {
     const bool over = b > v;
@@ -160,6 +161,7 @@ struct TopkArguments {
 
 template <class T, int N, int THREADS>
 struct TopkRows {
+  static constexpr bool kInRegisters = true;
   static constexpr int kThreads = THREADS;
   TopkArguments<T> of;
 
@@ -173,7 +175,7 @@ struct TopkRows {
       if (!(b < inf)) improper[i].of[0] += T(1);
       largest[i].of[0] = maximum(largest[i].of[0], b);
     });
-    const T top = over_team<THREADS>(largest, Larger{}).of[0];
+    const T top = largest_of<THREADS>(largest);
     const bool bad = sums<THREADS>(improper).of[0] > 0 || !(r >= 0 && rho >= 0);
 
     const T kappa = k + rho * k * k, cap = r / k;
@@ -223,9 +225,8 @@ struct TopkRows {
       }
     }
     if (vector.center != base) vector.move(base);
-    vector.write(of.x + row * of.m, [&](T number) {
-      return bad ? T(NAN) : minimum(maximum(number - rest, T(0)), width);
-    });
+    vector.write(of.x + row * of.m,
+                 [&](T number) { return bad ? T(NAN) : minimum(maximum(number - rest, T(0)), width); });
     EACH_OF(THREADS, i) {
       if (i == 0) of.u[row] = bad ? T(NAN) : width, of.tight[row] = T(tight);
     }

@@ -23,6 +23,7 @@ constexpr int kWeightedNewtonSteps = 48, kWeightedSteps = 256;
 
 template <class T, int N, int THREADS>
 struct WeightedRows {
+  static constexpr bool kInRegisters = true;
   static constexpr int kThreads = THREADS;
   WeightedArguments<T> of;
 
@@ -72,9 +73,7 @@ struct WeightedRows {
   };
 
   static XMCJAX_BODY T product(T weight, T bound) { return weight == 0 ? T(0) : weight * bound; }
-  static XMCJAX_BODY T clipped(T x, T low, T high) {
-    return minimum(maximum(x, low), high);
-  }
+  static XMCJAX_BODY T clipped(T x, T low, T high) { return minimum(maximum(x, low), high); }
 
   XMCJAX_BODY T search(Entries& entries, T r) const {
     const T inf = infinity<T>();
@@ -96,6 +95,8 @@ struct WeightedRows {
       const T next = inside ? newton : between(low, high);
       if (off == 0 || off != off || (slope > 0 && newton == t) || next == low || next == high) break;
       t = next;
+      // what the sum is rounded by: this step solves it
+      if (inside && absolute(off) <= 4 * Limits<T>::kEpsilon * absolute(r)) break;
     }
     return t;
   }
@@ -116,7 +117,8 @@ struct WeightedRows {
       const bool left_out = b == -inf;
       if (!(b < inf && l <= u && finite(w) && !(left_out && l == -inf))) parts[i].of[0] += T(1);
       const T one = product(w, l), other = product(w, left_out ? l : u);
-      const T size = finite(one) ? absolute(one) : T(0), size_of_other = finite(other) ? absolute(other) : T(0);
+      const T size = finite(one) ? absolute(one) : T(0),
+              size_of_other = finite(other) ? absolute(other) : T(0);
       parts[i].of[1] += minimum(one, other), parts[i].of[2] += maximum(one, other);
       parts[i].of[3] += maximum(size, size_of_other);
     };
@@ -154,8 +156,7 @@ struct WeightedRows {
         XMCJAX_UNROLL
         for (int k = 0; k < N; ++k) {
           const T moved = multiply_add(-t, entries.weight.held[i].of[k], entries.b.held[i].of[k]);
-          entries.b.held[i].of[k] =
-              clipped(moved, entries.lower.held[i].of[k], entries.upper.held[i].of[k]);
+          entries.b.held[i].of[k] = clipped(moved, entries.lower.held[i].of[k], entries.upper.held[i].of[k]);
         }
       }
       entries.b.write(of.x + first, [&](T x) { return bad ? T(NAN) : x; });

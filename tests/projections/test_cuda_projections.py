@@ -12,9 +12,8 @@ import pytest
 from tests.projections.test_weighted import cases as weighted_cases
 from tests.support import cuda_builds, cuda_projections
 from tests.support.internals import box_projection, native, topk_projection
-from tests.support.projections import COUPLED, SETS, Problem, cases, off_by, project
+from tests.support.projections import COUPLED, SETS, Problem, cases, off_by, project, weighted_by_breakpoints
 from tests.support.projections import compiled as of_problem
-from tests.support.projections import weighted_by_breakpoints
 from xmcjax import projections
 from xmcjax.native import available, twins
 
@@ -24,9 +23,11 @@ def kernels():
     cuda_builds.register()
 
 
-pytestmark = pytest.mark.skipif(not available(), reason="the native library, which is compared, was not built")
+pytestmark = pytest.mark.skipif(
+    not available(), reason="the native library, which is compared, was not built"
+)
 
-# of a warp with 1, 4, 8, 16 and 32 numbers of a thread, of blocks, and in memory; in packs of 16 bytes and not
+# of warps with 1, 4, 8, 16 and 32 numbers of a thread, of blocks, in memory; in packs of 16 bytes and not
 LENGTHS = [1, 2, 31, 32, 33, 128, 200, 300, 512, 1000, 1024, 1025, 5000, 100_003]
 
 
@@ -57,7 +58,7 @@ def test_every_length(name, m):
 
 def nowhere(x, b):
     """Where vectors without a solution are: XLA for CPUs may overlook a NaN where it takes a maximum."""
-    return np.broadcast_to(np.isnan(x).any(-1, keepdims=True), b.shape)
+    return np.broadcast_to(np.isnan(x).any(-1, keepdims=True) | np.isnan(b).any(-1, keepdims=True), b.shape)
 
 
 def plain(projection, *arguments):
@@ -82,16 +83,16 @@ def test_the_other_results(m, dtype):
         theirs = plain(functools.partial(box_projection, at_most=at_most), *numbers)
         np.testing.assert_array_equal(np.isnan(x), nowhere(theirs[0], b))
         sums = np.asarray(x, np.float64).sum(-1)
-        assert np.isfinite(sums).sum() > 20 and np.isnan(sums[[3, 4, 8]]).all()
-        off = abs(sums - r) > 1e-4 * abs(r)
+        assert np.isfinite(sums).sum() > 20 and np.isnan(sums[[3, 4]]).all()
+        off = abs(sums - r) > 1e-4 * (abs(r) + abs(u))
         assert not np.asarray(tight)[np.isnan(sums) | off].any()
         np.testing.assert_array_equal(np.asarray(tight)[off], theirs[1][off])
     for radius in (r, np.full_like(r, np.inf)):
         x, width, tight = native.cuda_project_topk(b, radius, rho, k=3)
         theirs = plain(functools.partial(topk_projection, k=3), b, radius, rho)
         np.testing.assert_array_equal(np.isnan(x), nowhere(theirs[0], b))
-        np.testing.assert_array_equal(np.isnan(width), np.isnan(theirs[1]))
-        there = np.isfinite(theirs[1])
+        np.testing.assert_array_equal(np.isnan(width), nowhere(theirs[0], b)[:, 0])
+        there = np.isfinite(width)
         assert (abs(width - theirs[1])[there] <= near * np.maximum(size, abs(theirs[1]))[there]).all()
         held = there & np.isfinite(radius)
         assert (np.asarray(x)[held].sum(-1) <= radius[held] * (1 + near) + near * size[held]).all()
@@ -160,7 +161,9 @@ def test_axes_and_derivatives(name):
 def test_weighted(m, dtype):
     arguments = [a.astype(dtype) for a in weighted_cases(120 if m < 1000 else 6, m, seed=m)]
     if dtype == np.float32:
-        arguments[3] *= dtype(1.0001)  # rounding may leave no point where r is at an end of what can be reached
+        arguments[3] *= dtype(
+            1.0001
+        )  # rounding may leave no point where r is at an end of what can be reached
     with cuda_projections.kernels():
         found = np.asarray(jax.jit(projections.knapsack)(*arguments))
     assert found.dtype == dtype
@@ -194,6 +197,8 @@ def test_arrays_that_do_not_fit_are_refused():
     with cuda_projections.kernels():
         b, one = jnp.ones((4, 3)), jnp.ones(4)
         with pytest.raises(jax.errors.JaxRuntimeError, match="another shape or type"):
-            native.cuda_project_box(b, one, one, one, one.astype(np.float32), at_most=True)[0].block_until_ready()
+            native.cuda_project_box(b, one, one, one, one.astype(np.float32), at_most=True)[
+                0
+            ].block_until_ready()
         with pytest.raises(jax.errors.JaxRuntimeError, match="k is not between"):
             native.cuda_project_topk(b, one, one, k=4)[0].block_until_ready()

@@ -18,6 +18,9 @@ from xmcjax import (
     _topology,
 )
 
+# the native calls, of which those that are compiled from cuda/ take the place of others in tests
+from xmcjax import native as _native
+
 # parts of commands that tests make fail, or fuzz, and the page of a report
 from xmcjax.cli import _cache, _calibration, _config, _page, _runs
 from xmcjax.cli import _systems as _cli_systems
@@ -52,15 +55,12 @@ from xmcjax.models import (
     _predict,
 )
 
-# the native calls, of which those that are compiled from cuda/ take the place of others in tests
-from xmcjax import native as _native
-
-# the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels, and
-# where the k largest are found by one
+# the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels,
+# and where the k largest are found by one
 from xmcjax.native import _calls, _cuda, _ids, _schema
 from xmcjax.native import _topk as _largest
 
-# what runs of a projection, for which tests take the kernels in CUDA on a CPU, with results that are not public
+# projections with results that are not public, for which tests take the kernels in CUDA on a CPU
 from xmcjax.projections import _devices as _projection_devices
 from xmcjax.projections import _knapsack, _topk
 

@@ -13,7 +13,7 @@ from xmcjax.native import _ffi
 from xmcjax.native._cuda import cuda_available
 from xmcjax.native._partition import over_rows
 
-# A block reads a vector that is longer than its registers in each pass: a device that has few of them is idle.
+# A block reads a vector that is longer than its registers in each pass: with a few of them a device is idle.
 _LONG, _FEW = 1 << 20, 32
 
 

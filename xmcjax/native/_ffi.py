@@ -109,7 +109,7 @@ def varying_results(out: list[jax.ShapeDtypeStruct], read: Sequence[Any]) -> lis
 
 
 def varying_as(b, given: Sequence[Any]) -> list[jax.Array]:
-    """Numbers of each vector [...] or entry, varying over the axes of a mesh as b [..., m] does in shard_map."""
+    """Numbers of each vector or entry, varying over the axes of a mesh as b [..., m] does in shard_map."""
     heads = (b if number.ndim == b.ndim else b[..., 0] for number in given)
     return [jnp.where(head == head, a, a) for head, a in zip(heads, given, strict=True)]
 

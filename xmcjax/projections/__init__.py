@@ -2,7 +2,7 @@
 
 The last axis is projected; the axes before it are a batch. All projections are pure functions for jit,
 vmap, grad and jvp, and are the same on every device. On a CPU the native library, where it was built,
-searches for the threshold.
+searches for the threshold, and on a GPU the package xmcjax-cuda, where it is installed.
 """
 
 from collections.abc import Callable
