@@ -13,6 +13,8 @@ from typing import TypeVar
 import numpy as np
 
 from xmcjax import _device_memory
+from xmcjax._cores import usable_cores
+from xmcjax._platform import default_platform
 from xmcjax.lanes._device_block import block_bytes
 from xmcjax.lanes._devices import lanes_that_fit, placed, worker_count
 from xmcjax.lanes._fitting import Fitting
@@ -42,7 +44,9 @@ class NewtonTrainer(Trainer):
         super().__init__(X, Y, sample_weight, label_weights, options, sink, observe)
         self.places = placed(self._data.op)
         self.workers = worker_count(self.places, options.threads)
-        self._problems = Problems(self._data, options)
+        # on a CPU each thread of the run has a core; beside a device all others are idle
+        beside = 1 if default_platform() == "cpu" else max(1, usable_cores() // self.workers)
+        self._problems = Problems(self._data, options, beside)
         self._solutions = Solutions(self._data, options)
         # Device results are awaited a step later, but for the starts that a tree waits for.
         self._overlaps = not self._data.native and not options.init.tree

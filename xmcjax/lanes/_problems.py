@@ -23,12 +23,15 @@ class Problems:
     Args:
         data: on which they are made.
         options: how they are trained.
+        threads: for what is worked out of many labels together.
     """
 
-    def __init__(self, data: TrainingData, options: OneVsAll):
+    def __init__(self, data: TrainingData, options: OneVsAll, threads: int = 1):
         self._data, self._options = data, options
         has_bias = options.fit_intercept
-        self._rule = StoppingRule(data.X, data.weight, options.loss, options.C, options.tol, has_bias)
+        self._rule = StoppingRule(
+            data.X, data.weight, options.loss, options.C, options.tol, has_bias, threads
+        )
         self._starts: Callable[[Labels], Starts] | None = None
 
     def prepare_starts(self, solve: Callable[[np.ndarray, bool], tuple[np.ndarray, float]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -13,6 +14,8 @@ from xmcjax._range import squared_norms
 from xmcjax.losses import MarginLoss
 from xmcjax.solvers import newton_cg
 
+# Labels at least whose sums are worth a thread.
+FEWEST = 16
 # Of an interval of margins.
 _HALVINGS = 10
 
@@ -32,9 +35,20 @@ class StoppingRule:
         C: weight of the losses.
         eps: ε₀.
         bias: whether there is one.
+        threads: for the sums of many labels.
     """
 
-    def __init__(self, X: Any, weight: np.ndarray | None, loss: MarginLoss, C: float, eps: float, bias: bool):
+    def __init__(
+        self,
+        X: Any,
+        weight: np.ndarray | None,
+        loss: MarginLoss,
+        C: float,
+        eps: float,
+        bias: bool,
+        threads: int = 1,
+    ):
+        self._threads = threads
         self._X, self._weight, self._C, self._eps, self._bias = X, weight, C, eps, bias
         #: Σ s: the rows, counted with their weights
         self.n = X.shape[0] if weight is None else float(weight.sum())
@@ -53,6 +67,14 @@ class StoppingRule:
 
     def sums(self, positives: list[np.ndarray]) -> sp.csr_array:
         """Σ_P s_i x_i of each label, float64 [k, d]."""
+        size = -(-len(positives) // self._threads)
+        if self._threads == 1 or size < FEWEST:
+            return self._sums(positives)
+        parts = [positives[first : first + size] for first in range(0, len(positives), size)]
+        with ThreadPoolExecutor(len(parts), "xmcjax-sums") as pool:  # SciPy leaves the GIL
+            return sp.csr_array(sp.vstack(list(pool.map(self._sums, parts)), format="csr"))
+
+    def _sums(self, positives: list[np.ndarray]) -> sp.csr_array:
         # in the index dtype of X: scipy would convert the whole of X to a wider one
         index = self._X.indices.dtype if sp.issparse(self._X) else np.int64
         indptr = np.cumsum([0] + [len(rows) for rows in positives], dtype=index)
