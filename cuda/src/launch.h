@@ -100,7 +100,7 @@ std::string pairs(Stream, const PairArguments<T>&);
 
 // The k largest of each row, of int32 or int64 that are the bits of floating-point numbers.
 template <class K>
-std::string topk(Stream, const TopKArguments<K>&);
+std::string topk(Stream, const LargestArguments<K>&);
 
 // "" where this machine has a driver and a GPU for these kernels; else why not.
 std::string unusable();

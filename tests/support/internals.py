@@ -54,7 +54,8 @@ from xmcjax.models import (
 
 # the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels,
 # and where the k largest are found by one
-from xmcjax.native import _calls, _cuda, _ids, _schema, _topk
+from xmcjax.native import _calls, _cuda, _ids, _schema
+from xmcjax.native import _topk as _largest_by_cuda
 
 # parts of solvers with a proof of their own, and what runs of several processes are made to fail in
 from xmcjax.solvers import (
@@ -115,7 +116,7 @@ InPlace = _calls.InPlace
 ids = _ids
 schema = _schema
 cuda = _cuda
-cuda_topk = _topk
+cuda_topk = _largest_by_cuda
 platforms = _platform
 Page = _page.Page
 solver_paths = _placement.solver_paths

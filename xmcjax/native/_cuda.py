@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from xmcjax._platform import default_platform
 from xmcjax.native import _library
-from xmcjax.native._ffi import allowed_here, twins_wanted, varying
+from xmcjax.native._ffi import twins_wanted, varying_results
 
 PACKAGE = "xmcjax_cuda"
 # Raised together with XMCJAX_CUDA_ABI in cuda/src/handlers.cc whenever the arrays of a target change.
@@ -64,11 +64,6 @@ class CudaRows(NamedTuple):
     @property
     def pieces(self) -> int:
         return self.start.shape[0]
-
-
-def cuda_available_here() -> bool:
-    """:func:`cuda_available`, and JAX allows a native call where this is traced."""
-    return cuda_available() and allowed_here()
 
 
 def cuda_available() -> bool:
@@ -247,7 +242,7 @@ def cuda_topk(a, k: int) -> list[jax.Array]:
     shapes = [(*batch, k), (*batch, parts * k if parts > 1 else 0)]
     made = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes for dtype in (a.dtype, jnp.int32)]
     options: dict[str, Any] = dict(k=k, parts=parts, length=length)
-    return _call("topk", varying(made, a), a, vmap_method="broadcast_all", **options)[:2]
+    return _call("topk", varying_results(made, [a]), a, vmap_method="broadcast_all", **options)[:2]
 
 
 def parts_of_row(rows: int, m: int) -> tuple[int, int]:

@@ -54,7 +54,7 @@ def _registered() -> bool:
 
 
 def available_here() -> bool:
-    """:func:`available`, and JAX allows a native call where this is traced."""
+    """:func:`available`, and :func:`allowed_here`."""
     return available() and allowed_here()
 
 
@@ -63,18 +63,7 @@ def allowed_here() -> bool:
 
     It does not in a ``shard_map`` over some axes of a mesh while others are Auto.
     """
-    kinds = jax.sharding.get_abstract_mesh().axis_types
-    return not {AxisType.Manual, AxisType.Auto} <= set(kinds)
-
-
-def varying(out: list[jax.ShapeDtypeStruct], *read) -> list[jax.ShapeDtypeStruct]:
-    """Results of a call, in ``shard_map`` varying over the axes of the mesh as its arguments do."""
-    if AxisType.Manual not in jax.sharding.get_abstract_mesh().axis_types:
-        return out
-    return jax.eval_shape(
-        lambda *a: [jnp.broadcast_to(sum(jnp.sum(one).astype(o.dtype) for one in a), o.shape) for o in out],
-        *read,
-    )
+    return not {AxisType.Manual, AxisType.Auto} <= set(jax.sharding.get_abstract_mesh().axis_types)
 
 
 def call(name: str, /, *, vmap_method: str = "sequential", sizes=None, **given: Any) -> dict[str, jax.Array]:
@@ -102,9 +91,21 @@ def call(name: str, /, *, vmap_method: str = "sequential", sizes=None, **given: 
         else jax.ShapeDtypeStruct(a.shape, a.dtype)
         for f, a in zip(fields, written, strict=True)
     ]
-    how: dict[str, Any] = dict(vmap_method=vmap_method, input_output_aliases=aliases)
-    made = jax.ffi.ffi_call(f"xmcjax_{name}", varying(out, *read), **how)(*read, **options)
+    out = varying_results(out, read)
+    made = jax.ffi.ffi_call(f"xmcjax_{name}", out, vmap_method=vmap_method, input_output_aliases=aliases)(
+        *read, **options
+    )
     return {f.name: result for f, result in zip(fields, made, strict=True)}
+
+
+def varying_results(out: list[jax.ShapeDtypeStruct], read: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
+    """The results of a call: in shard_map they vary over the axes of the mesh as the arguments do."""
+    if AxisType.Manual not in jax.sharding.get_abstract_mesh().axis_types:
+        return out
+    return jax.eval_shape(
+        lambda *a: [jnp.broadcast_to(sum(jnp.sum(one).astype(o.dtype) for one in a), o.shape) for o in out],
+        *read,
+    )
 
 
 def _sizes(name: str, given: dict[str, Any]) -> dict[str, Any]:
