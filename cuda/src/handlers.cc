@@ -337,7 +337,7 @@ ffi::Error topk_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets ou
     if (k < 1 || k > kMostBest || k > m || m > (1 << 30) || parts < 1 || length < 1 ||
         (parts - 1) * length + k > m || m > parts * length)
       throw Unfit{"k or the parts of a row do not fit to its entries"};
-    TopKArguments<K> a;
+    LargestArguments<K> a;
     a.n = count / m, a.m = int32_t(m), a.k = int32_t(k), a.parts = int32_t(parts), a.length = int32_t(length);
     a.in = static_cast<const K*>(numbers.untyped_data());
     a.out = arrays.room<K>(0, a.n * k), a.place = arrays.room<int32_t>(1, a.n * k);

@@ -201,12 +201,13 @@ std::string pairs(Stream stream, const PairArguments<T>& a) {
 }
 
 template <class K>
-std::string topk(Stream stream, const TopKArguments<K>& a) {
+std::string topk(Stream stream, const LargestArguments<K>& a) {
   Launches launch(stream);
   const auto rows = [&](const K* in, const int32_t* names, K* out, int32_t* place, int32_t m, int32_t parts,
                         int32_t length) {
-    if (m <= kShortRow) launch(a.n * parts, TopK<K, 1>{in, names, out, place, m, a.k, parts, length});
-    else launch(a.n * parts, TopK<K, 16 / int(sizeof(K))>{in, names, out, place, m, a.k, parts, length});
+    if (m <= kShortRow) launch(a.n * parts, LargestOfRow<K, 1>{in, names, out, place, m, a.k, parts, length});
+    else
+      launch(a.n * parts, LargestOfRow<K, 16 / int(sizeof(K))>{in, names, out, place, m, a.k, parts, length});
   };
   if (a.parts == 1) {
     rows(a.in, nullptr, a.out, a.place, a.m, 1, a.m);
@@ -232,8 +233,8 @@ std::string topk(Stream stream, const TopKArguments<K>& a) {
   template std::string pairs<T>(Stream, const PairArguments<T>&);
 XMCJAX_OF(float)
 XMCJAX_OF(double)
-template std::string topk<int32_t>(Stream, const TopKArguments<int32_t>&);
-template std::string topk<int64_t>(Stream, const TopKArguments<int64_t>&);
+template std::string topk<int32_t>(Stream, const LargestArguments<int32_t>&);
+template std::string topk<int64_t>(Stream, const LargestArguments<int64_t>&);
 
 #ifdef __CUDACC__
 

@@ -103,7 +103,7 @@ std::string pairs(Stream, const PairArguments<T>&);
 
 // The k largest of each row, of int32 or int64 that are the bits of floating-point numbers.
 template <class K>
-std::string topk(Stream, const TopKArguments<K>&);
+std::string topk(Stream, const LargestArguments<K>&);
 // Projections of vectors; projections.cu makes them.
 template <class T>
 std::string project_box(Stream, const BoxArguments<T>&);

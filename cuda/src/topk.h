@@ -156,7 +156,7 @@ struct Best {
 
 // W = 1: rows of few entries; else packs of 16 bytes.
 template <class K, int W>
-struct TopK {
+struct LargestOfRow {
   const K* in;  // [n, m], the bits of the numbers
   const int32_t* names;  // [n, m], or null: what stands in `place` instead of the place in the row
   K* out;  // [n, parts, k]
@@ -189,7 +189,7 @@ struct TopK {
 };
 
 template <class K>
-struct TopKArguments {
+struct LargestArguments {
   const K* in;  // [n, m]
   K* out;  // [n, k]
   int32_t* place;  // [n, k]

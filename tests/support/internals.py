@@ -58,7 +58,7 @@ from xmcjax.models import (
 # the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels,
 # and where the k largest are found by one
 from xmcjax.native import _calls, _cuda, _ids, _schema
-from xmcjax.native import _topk as _largest
+from xmcjax.native import _topk as _largest_by_cuda
 
 # projections with results that are not public, for which tests take the kernels in CUDA on a CPU
 from xmcjax.projections import _devices as _projection_devices
@@ -123,7 +123,7 @@ InPlace = _calls.InPlace
 ids = _ids
 schema = _schema
 cuda = _cuda
-cuda_topk = _largest
+cuda_topk = _largest_by_cuda
 native = _native
 projection_devices = _projection_devices
 box_projection = _knapsack.box_projection

@@ -69,11 +69,6 @@ class CudaRows(NamedTuple):
         return self.start.shape[0]
 
 
-def cuda_available_here() -> bool:
-    """:func:`cuda_available`, and JAX allows a native call where this is traced."""
-    return cuda_available() and allowed_here()
-
-
 def cuda_available() -> bool:
     """Whether the default device is a GPU for which the kernels of xmcjax-cuda are there and wanted.
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax.native import _cuda
+from xmcjax.native._ffi import allowed_here
 from xmcjax.native._partition import by_rows, over_rows
 
 # Of programs that call the kernel.
@@ -47,7 +48,7 @@ def topk_values(a: jax.Array, k: int, twin: Callable | None = None) -> jax.Array
 def topk_by_kernel(a: jax.Array, k: int) -> bool:
     """Whether a program for a GPU finds them by the kernel."""
     fits = 1 <= k <= min(_cuda.MOST_BEST, a.shape[-1]) and a.dtype in (jnp.float32, jnp.float64)
-    return fits and _cuda.cuda_available_here()
+    return fits and _cuda.cuda_available() and allowed_here()
 
 
 def _sorted(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
