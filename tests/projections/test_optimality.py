@@ -131,3 +131,14 @@ def test_the_twin_is_optimal_as_users_compile_it(m, k, dtype):
             slope = (p - b) * (other - p)
             worst = min(worst, (slope.sum(1) + rho * p.sum(1) * (other - p).sum(1)).min())
         assert worst >= -(1e-4 if dtype == np.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", COUPLED)
+def test_many_entries_that_are_zero(path, name):
+    """b_[k] beside zeros: where the numbers next to 0 count as 0, it has none."""
+    b, one = np.random.default_rng(60).integers(-1, 4, (50, 70)).astype(float), np.ones(50)
+    for k in (50, 60, 70):
+        problem = Problem(b, 2 * one, 0 * one, one, one, k)
+        x = run(path, name, problem)
+        assert max(off_by(name, problem.row(i), x[i]) for i in range(50)) < 1e-12

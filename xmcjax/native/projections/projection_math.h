@@ -217,6 +217,11 @@ double floor_of_threshold(const Peaks<T>& peaks, int64_t m, double sum, double w
   return double(peaks.bound(int64_t(k))) - width;
 }
 
+// The next number above x that is no 0 where the smallest ones count as 0, as they do in the threads of XLA.
+inline double above(double x) {
+  return x == 0 ? std::numeric_limits<double>::min() : std::nextafter(x, kInfinity);
+}
+
 // The k-th largest of a list, which is spoilt. k <= list.count.
 inline double kth_largest(List list, int64_t k) {
   for (int round = 0; list.count > 64 && round < 64; ++round) {
@@ -229,12 +234,12 @@ inline double kth_largest(List list, int64_t k) {
     const double pivot = sample[place];
     const Sides sides(list, pivot, pivot, 0);
     if (k <= sides.above) {
-      list = list.at_least(std::nextafter(pivot, kInfinity), list.value);
+      list = list.at_least(above(pivot), list.value);
     } else if (k <= list.count - sides.below) {
       return pivot;
     } else {
       k -= list.count - sides.below;
-      list = list.at_most(std::nextafter(pivot, -kInfinity), list.value);
+      list = list.at_most(-above(-pivot), list.value);
     }
   }
   std::nth_element(list.value, list.value + (k - 1), list.value + list.count, std::greater<double>());
