@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from xmcjax._platform import default_platform
 from xmcjax.native import _library
-from xmcjax.native._ffi import allowed_here, twins_wanted, varying_results
+from xmcjax.native._ffi import twins_wanted, varying_results
 
 PACKAGE = "xmcjax_cuda"
 # Raised together with XMCJAX_CUDA_ABI in cuda/src/handlers.cc whenever the arrays of a target change.

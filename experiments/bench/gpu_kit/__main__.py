@@ -1,7 +1,8 @@
 """Packs, runs and reports the figures of a GPU: see docs/guide/gpu.md.
 
 python -m experiments.bench.gpu_kit pack FOLDER [--small] [--python 3.12]
-python -m experiments.bench.gpu_kit run FOLDER --out OUT [--stages NAME ...] [--seconds S] [--again]
+python -m experiments.bench.gpu_kit run FOLDER --out OUT [--stages NAME ...] [--on device|cpu] [--seconds S]
+    [--again]
 python -m experiments.bench.gpu_kit report OUT
 """
 
@@ -31,6 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
     run.add_argument("--out", type=Path, required=True, help="folder of the figures, which are added to it")
     names = [stage.name for stage in STAGES]
     run.add_argument("--stages", nargs="+", choices=names, default=names, help="all, in this order")
+    places = ("device", "cpu")
+    run.add_argument("--on", nargs="+", choices=places, default=places, help="both, one beside the other")
     run.add_argument("--seconds", type=float, default=540.0, help="for all of them together (540)")
     run.add_argument("--again", action="store_true", help="stages too that OUT says to be done")
     report = commands.add_parser("report", help="print the tables of the figures")
@@ -41,7 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
 
         return _pack.main(options.folder, options.small, options.python)
     if options.command == "run":
-        return _run.main(options.folder, options.out, options.stages, options.seconds, again=options.again)
+        told = options.folder, options.out, options.stages, options.seconds
+        return _run.main(*told, on=options.on, again=options.again)
     print(_report.text(_report.read(options.out)), end="")
     return 0
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,8 +54,16 @@ class Part(NamedTuple):
     seconds: float  #: after which it is ended
 
 
-def main(folder: Path, out: Path, stages: list[str], seconds: float, *, again: bool = False) -> int:
-    """Runs the stages; figures, log and report go to `out` as they come. Returns the exit code.
+def main(
+    folder: Path,
+    out: Path,
+    stages: list[str],
+    seconds: float,
+    *,
+    on: Collection[str] = ("device", "cpu"),
+    again: bool = False,
+) -> int:
+    """Runs the stages there; figures, log and report go to `out` as they come. Returns the exit code.
 
     What `out` says to be done is left out, unless `again`: a second call goes on where the first one ended.
     """
@@ -64,7 +73,8 @@ def main(folder: Path, out: Path, stages: list[str], seconds: float, *, again: b
     scratch = Path(tempfile.gettempdir()) / f"xmcjax_gpu_kit_{getpass.getuser()}"
     scratch.mkdir(mode=0o700, exist_ok=True)
     runner = Runner(folder.resolve(), out.resolve(), scratch, manifest, begin + seconds)
-    todo = pending(parts(stages, runner.small), [] if again else _report.read(out))
+    there = [part for part in parts(stages, runner.small) if part.on in on]
+    todo = pending(there, [] if again else _report.read(out))
     if todo:
         runner.prepare()
     for part in todo:
