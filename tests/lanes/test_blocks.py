@@ -110,7 +110,7 @@ def test_more_weights_are_kept_than_was_guessed(monkeypatch):
     monkeypatch.setattr(device_blocks, "READ", 2)
     X, Y = small()
     block, whole = (device_block(linops.make(X, backend="jnp")) for _ in range(2))
-    whole._kept = X.shape[1]
+    whole._room = 2 * X.shape[1]
     for b in (block, whole):
         b.start([(lane, job) for lane, job in enumerate(jobs(Y, 3, X.shape[1], np.float32, 0))])
         stepped(b)
@@ -121,6 +121,41 @@ def test_more_weights_are_kept_than_was_guessed(monkeypatch):
         assert len(ours.indices) > 4
         np.testing.assert_array_equal(ours.indices, theirs.indices)
         np.testing.assert_array_equal(ours.values, theirs.values)
+
+
+def test_what_is_read_follows_what_is_kept():
+    """Up where there are more weights than were expected, down where there are a quarter of them or less."""
+    X, Y = small()
+    block = device_block(linops.make(X, backend="jnp"))
+    block.start([(lane, job) for lane, job in enumerate(jobs(Y, 3, X.shape[1], np.float32, 0))])
+    stepped(block)
+    block._room, rooms = 4, []
+    for clip in (0.0, 1e30, 0.0):
+        rule = clipping.make_clipping(X, np.ones(1), losses.squared_hinge, clip)
+        for _ in range(2):
+            kept = block.read(range(3), rule, [1.0] * 3)()
+            assert all((len(w.indices) > 4) == (clip == 0) for w in kept)
+        rooms.append(block._room)
+    # three lanes stand for the 32 that are read together
+    assert rooms[0] == rooms[2] > 3 * 4 and rooms[1] == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_step_in_a_thread_of_its_own(monkeypatch, dtype):
+    """As on a GPU: with the precision of the thread that begins it, and the same bits."""
+    X, Y = small(dtype=dtype)
+    op = linops.make(X, backend="jnp")
+    here = device_block(op)
+    monkeypatch.setattr(device_blocks, "default_platform", lambda: "gpu")
+    beside = device_block(op)
+    assert here._beside is None and beside._beside is not None
+    for block in (here, beside):
+        block.start([(lane, job) for lane, job in enumerate(jobs(Y, 3, X.shape[1], dtype, 0))])
+    for _ in range(3):
+        ours, theirs = stepped(beside), stepped(here)
+        for name in blocks.NUMBERS:
+            assert ours[name].dtype == theirs[name].dtype
+            np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
 
 
 @pytest.mark.parametrize("by_label", [False, True])

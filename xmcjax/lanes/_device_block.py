@@ -72,7 +72,7 @@ class DeviceBlock:
         self._entries = min(ENTRIES, 1 << max(n, d).bit_length())
         # places in their columns, one after the other, have 32 bits
         self._together = min(READ, max(1, np.iinfo(np.int32).max // max(d, 1)))
-        self._room = self._together * min(KEPT, d)
+        self._room = _room(self._together * min(KEPT, d))
         self._curvature: tuple[Clipping | None, jax.Array] = None, put(np.zeros(d, dtype))
         parts = _fields(op, loss, weight, hp, size, by_label, penalty)
         problem, self._hp, self._state = jax.tree.map(_placed, parts)
@@ -187,10 +187,14 @@ class DeviceBlock:
                         read.square[k], read.curved[k], read.value[k], read.active[k] * heaviest[k]
                     )
             total = int(read.counts.sum())
-            if total > room:  # more than was guessed, now and probably later
-                self._room = 1 << (total - 1).bit_length()
-                more = _largest(lanes_of_state, rule, scale.copy(), curvature, room=self._room)
-                read = _Read.of(more, scale, self._room)
+            if total > room:
+                more = _largest(lanes_of_state, rule, scale.copy(), curvature, room=_room(total))
+                read = _Read.of(more, scale, _room(total))
+            # Labels come by their numbers of positives, and the next ones keep about as many weights. What is
+            # read in vain costs more than a program for another size, of which there are few.
+            usual = total * self._together // len(lanes)
+            if not room // 4 < usual <= room:
+                self._room = _room(usual)
             ends = np.cumsum(read.counts[: len(lanes)])[:-1]
             parts = (np.split(a[:total], ends) for a in (read.indices, read.weights))
             return [
@@ -220,6 +224,11 @@ class _Read(NamedTuple):
         of_weights, of_lanes = np.split(floats.view(dtype), [room])
         counts, indices = np.split(ints.view(np.int32), [lanes])
         return cls(of_weights, *of_lanes.astype(np.float64).reshape(4, lanes), counts, indices)
+
+
+def _room(weights: int) -> int:
+    """So many or more, a power of 2."""
+    return 1 << max(weights - 1, 0).bit_length()
 
 
 def _advanced(settings, problem, hp, state) -> newton_cg.State:
