@@ -122,8 +122,9 @@ CONVERTED = {
     "lanes._training_data.label_columns": CHECKED,
     "lanes._sparsify.Sparsifier.__init__": "the trainer's, checked",
     "lanes._stopping.StoppingRule.sums": OWN,
+    "lanes._stopping.StoppingRule._sums": OWN,
     "linops._csr.Csr.to_scipy": "of an operator",
-    "linops._grouped.from_scipy": CHECKED,
+    "linops._grouped.from_scipy.transposed": CHECKED,
     "metrics._binary.label_precision_recall": CHECKED,
     "metrics._f1._counts": CHECKED,
     "metrics._labels.as_label_matrix": CHECKED,
@@ -216,7 +217,11 @@ def test_the_library_is_loaded_where_it_is_said():
     }
     assert imports <= known, "native code is called where no one looks"
     targets = {where for where, node in NODES if called(node) == "ffi_call"}
-    assert {module_names(where) for where in targets} == {"native._ffi", "native._cuda"}
+    assert {module_names(where) for where in targets} == {
+        "native._ffi",
+        "native._cuda",
+        "native._cuda_projections",
+    }
 
 
 def test_kernels_in_cuda_take_the_arrays_of_an_operator():

@@ -28,6 +28,7 @@ LAYERS = [
             "xmcjax._platt",
             "xmcjax._pytrees",
             "xmcjax._range",
+            "xmcjax._settings",
             "xmcjax._sparse",
             "xmcjax._systems",
         ),
@@ -160,7 +161,7 @@ def test_one_file_of_the_tests_imports_what_is_private():
             if any(re.search(r"^\.?xmcjax\..*\b_[a-z]", name) for name in names):
                 found[path.relative_to(TESTS)] = found.get(path.relative_to(TESTS), 0) + 1
     assert list(found) == [Path("support/internals.py")]
-    assert found.popitem()[1] <= 15
+    assert found.popitem()[1] <= 16
 
 
 @pytest.mark.parametrize(

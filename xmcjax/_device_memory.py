@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from xmcjax._memory import size
+from xmcjax._settings import settings_of_programs
 
 # What programs were found to take: even of one that is compiled XLA works it out anew, for milliseconds.
 _COUNTED: dict[tuple, int | None] = {}
@@ -60,7 +61,7 @@ def counted(function: Callable, *args: Any, **options: Any) -> int | None:
         args: arrays, or their shapes and types as ``jax.ShapeDtypeStruct``.
         options: static arguments.
     """
-    key = (function, *_kind(args), *sorted(options.items()), jax.config.jax_enable_x64)  # type: ignore
+    key = (function, *_kind(args), *sorted(options.items()), *settings_of_programs())
     if key not in _COUNTED:
         _COUNTED[key] = of_program(jitted(function).lower(*args, **options).compile())
     return _COUNTED[key]

@@ -8,13 +8,23 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-_NEWTON = ("lanes", "losses", "inits", "solvers/newton_cg.py", "native/newton")
+_CG = ("solvers/_cg.py", "solvers/_plane_search.py")
+_NEWTON = ("lanes", "losses", "inits", "solvers/newton_cg.py", "solvers/_lane_cg.py", *_CG, "native/newton")
 _DUAL = ("solvers/multiclass_dual", "solvers/_formulations.py", "native/dual")
 _TOP_K = ("solvers/instance_dual.py", "solvers/topk_sdca.py", "solvers/_formulations.py", "native/dual")
-_SOFTMAX = ("solvers/multinomial", "native/softmax")
-_KERNELS = ("solvers/kernel_multinomial", "kernels")
+_SOFTMAX = (
+    "solvers/multinomial",
+    "solvers/newton_cg.py",
+    "solvers/_lbfgs.py",
+    "solvers/_backtrack.py",
+    *_CG,
+    "native/softmax",
+    "../experiments/_multinomial.py",
+)
+_KERNELS = ("solvers/kernel_multinomial", "kernels", "solvers/_cg.py", "solvers/_lbfgs.py")
 _PROJECTIONS = ("projections", "native/projections")
-#: The parts of the library that a study measures: a result is older than they are once one of them changes.
+#: The parts of the library that a study measures, and others of its own beside its module: a result is older than
+#: they are once one of them changes.
 MEASURES = {
     "experiments.papers.p000.starts": _NEWTON,
     "experiments.papers.p000.figure_2": ("losses",),
@@ -29,7 +39,7 @@ MEASURES = {
     "experiments.papers.p002.scaling": _SOFTMAX,
     "experiments.papers.p002.piecewise": (),
     "experiments.papers.p003.figures_3_4": _KERNELS,
-    "experiments.papers.p003.tables_1_2": _KERNELS,
+    "experiments.papers.p003.tables_1_2": (*_KERNELS, "../experiments/papers/p003/hierarchical_svm.py"),
     "experiments.papers.p003.cost": _KERNELS,
     "experiments.papers.p003.chains": (*_KERNELS, "estimators/_kernel_chains.py"),
     "experiments.papers.p003.extensions": _KERNELS,
@@ -77,7 +87,7 @@ def sources(study: str | None) -> str | None:
 
 def _files(study: str) -> Iterator[Path]:
     own = ROOT.joinpath(*study.split("."))
-    for place in (own, *(ROOT / "xmcjax" / part for part in MEASURES[study])):
+    for place in (own, *((ROOT / "xmcjax" / part).resolve() for part in MEASURES[study])):
         if place.is_dir():
             yield from sorted(path for path in place.rglob("*") if path.suffix in _SUFFIXES)
         else:

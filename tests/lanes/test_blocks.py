@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import time
+import weakref
 
 import numpy as np
 import pytest
@@ -156,6 +159,50 @@ def test_a_step_in_a_thread_of_its_own(monkeypatch, dtype):
         for name in blocks.NUMBERS:
             assert ours[name].dtype == theirs[name].dtype
             np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+
+
+def test_what_a_failed_step_held_is_free_at_once(monkeypatch):
+    """The error of a thread of its own is no part of a cycle: the memory is there for fewer lanes."""
+    X, Y = small()
+    monkeypatch.setattr(device_blocks, "default_platform", lambda: "gpu")
+    block = device_block(linops.make(X, backend="jnp"))
+    block.start([(0, jobs(Y, 1, X.shape[1], np.float32, 0)[0])])
+    there = weakref.ref(block)
+
+    def full(*given):
+        raise RuntimeError("full")
+
+    monkeypatch.setattr(device_blocks.newton_cg, "advance", full)
+    gc.collect()
+    gc.disable()
+    try:
+        block.begin()
+        raised = False
+        try:
+            block.numbers()
+        except RuntimeError:  # pytest.raises would keep the error, and what it holds
+            raised = True
+        block.close()
+        del block
+        assert raised and there() is None
+    finally:
+        gc.enable()
+
+
+def test_a_step_is_waited_for_where_the_block_is_closed(monkeypatch):
+    monkeypatch.setattr(device_blocks, "default_platform", lambda: "gpu")
+    block = device_block(linops.make(small()[0], backend="jnp"))
+    ended = []
+
+    def slow(*given):
+        time.sleep(0.2)
+        ended.append(True)
+        raise RuntimeError("nobody asks")
+
+    monkeypatch.setattr(device_blocks.newton_cg, "advance", slow)
+    block.begin()
+    block.close()
+    assert ended == [True]
 
 
 @pytest.mark.parametrize("by_label", [False, True])

@@ -177,6 +177,15 @@ def test_losses(name, kind, dtype):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "masked"])
+def test_losses_hand_on_nan_of_either_sign(name):
+    z, y = rows("random", (4, 37), np.float32, 5), jnp.arange(4)
+    for sign in (1, -1):
+        bad = z.copy()
+        bad[:, 9] = np.copysign(np.float32(np.nan), np.float32(sign))
+        assert np.isnan(jax.jit(LOSSES[name])(bad, y)).all()
+
+
 def test_projections_and_their_derivatives():
     x, c = (jnp.asarray(rows("random", (19, 43), np.float64, seed)) for seed in (0, 1))
     for work in (

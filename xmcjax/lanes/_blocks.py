@@ -37,6 +37,10 @@ class Block(Protocol):
         """Copies of the numbers that each lane has, when the step is made."""
         ...
 
+    def close(self) -> None:
+        """Waits for a step that has begun, whatever becomes of it; the block is not used any more."""
+        ...
+
     def read(
         self, lanes: Sequence[int], clipping: Clipping, heaviest: Sequence[float]
     ) -> Callable[[], list[Weights]]:
@@ -184,6 +188,9 @@ class HostBlock:
 
     def begin(self) -> None:
         """Nothing: the step is made by the thread that asks for its numbers."""
+
+    def close(self) -> None:
+        pass  # a step is made where it is begun
 
     def numbers(self) -> dict[str, np.ndarray]:
         self._step()

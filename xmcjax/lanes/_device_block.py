@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import numbers
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
 import jax
@@ -22,11 +22,11 @@ import numpy as np
 from xmcjax._device_memory import counted, described, held
 from xmcjax._fork import check_threads_of_jax
 from xmcjax._platform import default_platform
+from xmcjax._settings import settings_here
 from xmcjax.lanes._clipping import EXPECTED, Clipping
 from xmcjax.lanes._job import NUMBERS, Job, Weights
 from xmcjax.linops import LinOp, put
 from xmcjax.losses import MarginLoss
-from xmcjax.native import settings_here
 from xmcjax.penalties import Penalty
 from xmcjax.solvers import Status, newton_cg
 
@@ -34,8 +34,8 @@ from xmcjax.solvers import Status, newton_cg
 ENTRIES = 1 << 16
 # Lanes that are read out in one call, and the first guess of the weights that a lane keeps on average.
 READ, KEPT = 32, 1024
-# Arrays of [READ, d] that reading out holds.
-OF_READ = 8
+# Arrays of [READ, d] that reading out holds where lanes keep most of their weights.
+OF_READ = 16
 # Bytes of one number everywhere that are sent; more are made on the device by a program of their own.
 SENT = 1 << 20
 
@@ -72,7 +72,8 @@ class DeviceBlock:
         self._entries = min(ENTRIES, 1 << max(n, d).bit_length())
         # places in their columns, one after the other, have 32 bits
         self._together = min(READ, max(1, np.iinfo(np.int32).max // max(d, 1)))
-        self._room = _room(self._together * min(KEPT, d))
+        self._all = self._together * d
+        self._room = self._rounded(self._together * min(KEPT, d))
         self._curvature: tuple[Clipping | None, jax.Array] = None, put(np.zeros(d, dtype))
         parts = _fields(op, loss, weight, hp, size, by_label, penalty)
         problem, self._hp, self._state = jax.tree.map(_placed, parts)
@@ -142,11 +143,24 @@ class DeviceBlock:
 
     def numbers(self) -> dict[str, np.ndarray]:
         if self._step is not None:
-            self._state, self._step = self._step.result(), None
+            step, self._step = self._step, None
+            try:
+                self._state = step.result()
+            finally:
+                del (
+                    step
+                )  # an error holds this frame, and would hold itself by it, and the arrays of the block
         fields = [getattr(self._state, name) for name in NUMBERS]
         _copy_ahead(fields)
         self._state.status.block_until_ready()
         return {name: _view(field).copy() for name, field in zip(NUMBERS, fields, strict=True)}
+
+    def close(self) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            wait([step])
+        if self._beside is not None:
+            self._beside.shutdown()
 
     def read(
         self, lanes: Sequence[int], clipping: Clipping, heaviest: Sequence[float]
@@ -157,6 +171,10 @@ class DeviceBlock:
         batches = [slice(first, first + some) for first in range(0, len(lanes), some)]
         waiting = [self._begin_read(lanes[batch], clipping, heaviest[batch]) for batch in batches]
         return lambda: [weights for finish in waiting for weights in finish()]
+
+    def _rounded(self, weights: int) -> int:
+        """So many or more, a power of 2, or all that lanes which are read together have."""
+        return min(1 << max(weights - 1, 0).bit_length(), self._all)
 
     def _begin_read(
         self, lanes: Sequence[int], clipping: Clipping, heaviest: Sequence[float]
@@ -172,7 +190,7 @@ class DeviceBlock:
         _copy_ahead([found])
 
         def finish() -> list[Weights]:
-            nonlocal found
+            nonlocal found, room
             expected = [0.0] * len(lanes)
             for factor in clipping.scales():
                 if factor < 1:
@@ -188,13 +206,14 @@ class DeviceBlock:
                     )
             total = int(read.counts.sum())
             if total > room:
-                more = _largest(lanes_of_state, rule, scale.copy(), curvature, room=_room(total))
-                read = _Read.of(more, scale, _room(total))
+                room = self._rounded(total)
+                more = _largest(lanes_of_state, rule, scale.copy(), curvature, room=room)
+                read = _Read.of(more, scale, room)
             # Labels come by their numbers of positives, and the next ones keep about as many weights. What is
             # read in vain costs more than a program for another size, of which there are few.
             usual = total * self._together // len(lanes)
             if not room // 4 < usual <= room:
-                self._room = _room(usual)
+                self._room = self._rounded(usual)
             ends = np.cumsum(read.counts[: len(lanes)])[:-1]
             parts = (np.split(a[:total], ends) for a in (read.indices, read.weights))
             return [
@@ -224,11 +243,6 @@ class _Read(NamedTuple):
         of_weights, of_lanes = np.split(floats.view(dtype), [room])
         counts, indices = np.split(ints.view(np.int32), [lanes])
         return cls(of_weights, *of_lanes.astype(np.float64).reshape(4, lanes), counts, indices)
-
-
-def _room(weights: int) -> int:
-    """So many or more, a power of 2."""
-    return 1 << max(weights - 1, 0).bit_length()
 
 
 def _advanced(settings, problem, hp, state) -> newton_cg.State:

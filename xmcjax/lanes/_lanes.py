@@ -138,6 +138,10 @@ class Lanes:
             self._jobs[lane] = job
         self._block.start(placed)
 
+    def close(self) -> None:
+        """Waits for a step that has begun, so that the memory of the lanes is free once they are dropped."""
+        self._block.close()
+
     def begin(self) -> None:
         """Begins one Newton step of every busy lane."""
         self._begin = time.perf_counter(), time.thread_time()

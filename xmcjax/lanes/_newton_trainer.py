@@ -76,6 +76,19 @@ class NewtonTrainer(Trainer):
         certifier = self._solutions.certifier
         doubts = None if certifier is None else certifier.doubts
         lanes = self._lanes(self._options.hparams(), size, place, self._solutions.clipping, doubts)
+        # a step that has begun holds what the device has of the lanes, for whoever goes on with others
+        with contextlib.closing(lanes):
+            self._solve_with(lanes, size, place, queue, jobs, begun)
+
+    def _solve_with(
+        self,
+        lanes: Lanes,
+        size: int,
+        place: int,
+        queue: Queue,
+        jobs: collections.deque[Job],
+        begun: dict[int, Job],
+    ) -> None:
         together = False
         waiting: Callable[[], list[Solved]] = list  # of the step before
         while not self._stop.is_set():
@@ -220,13 +233,13 @@ class NewtonTrainer(Trainer):
         hp = hp._replace(max_steps=max(hp.max_steps, newton_cg.HParams().max_steps))
 
         def solved(size: int) -> tuple[np.ndarray, float]:
-            lanes = self._lanes(hp, size)
-            lanes.start([self._problems.from_zero(positives, loose)])
-            while True:
-                with self._first_step(0):
-                    lanes.begin()
-                    waiting, _ = lanes.finish()
-                for end in waiting():
-                    return end.w, self._problems.nearest_bias(positives, end.bias)
+            with contextlib.closing(self._lanes(hp, size)) as lanes:
+                lanes.start([self._problems.from_zero(positives, loose)])
+                while True:
+                    with self._first_step(0):
+                        lanes.begin()
+                        waiting, _ = lanes.finish()
+                    for end in waiting():
+                        return end.w, self._problems.nearest_bias(positives, end.bias)
 
         return self._with_room(0, solved)

@@ -12,13 +12,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._cores import blas_threads
+from xmcjax._settings import settings_here
 from xmcjax.lanes._devices import Place
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._queue import Queue
 from xmcjax.lanes._results import LabelResult, Output, Summary
 from xmcjax.lanes._training_data import training_data
-from xmcjax.native import Interrupted, StopFlag, settings_here
+from xmcjax.native import Interrupted, StopFlag
 
 
 class Trainer:

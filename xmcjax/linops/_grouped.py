@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from xmcjax import native
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
+from xmcjax._settings import settings_here
 from xmcjax.linops._base import LinOp, SparseProducts, put
 from xmcjax.linops._checks import canonical_csr
 
@@ -245,7 +246,7 @@ def from_scipy(X, *, kernels: str) -> Grouped:
     """The operator of a scipy.sparse matrix whose values have the dtype wanted."""
     X = canonical_csr(X)
     piece = of_columns(X.nnz) if kernels == "cuda" else PIECE
-    here = native.settings_here()
+    here = settings_here()
 
     def transposed() -> Rows:
         with here(None):

@@ -17,6 +17,8 @@ def largest(a: jax.Array, k: int) -> jax.Array:
     if k == 1:
         return jnp.max(a, axis=-1, keepdims=True)
     passes = a.dtype == jnp.float64 and k <= MAX_PASSES
+    # XLA's order has NaN above ∞, but below −∞ where its sign is set, as that of ∞ − ∞ is on many processors
+    a = a if passes else jnp.where(jnp.isnan(a), jnp.nan, a)
     return native.topk_values(a, k, _by_passes if passes else None)
 
 
@@ -32,6 +34,8 @@ def largest_gains(rows: Rows, h: jax.Array, shift: float, k: int) -> jax.Array:
     place = jax.lax.broadcasted_iota(jnp.int32, top.shape, top.ndim - 1)
     left_out = jnp.min(jnp.where(places == rows.labels[..., None], place, k), axis=-1, keepdims=True)
     top = jnp.where(place[..., :k] < left_out, top[..., :k], top[..., 1:])
+    # NaN of either sign is to be seen, see `largest`; XLA looks where it counts entries of the same value
+    top = jnp.where(jnp.any(jnp.isnan(values), axis=-1, keepdims=True), jnp.nan, top)
     return shift + (top - jax.lax.stop_gradient(rows.at_label())[..., None])
 
 

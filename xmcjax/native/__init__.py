@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from xmcjax.native._cuda import cuda_pairs as cuda_pairs
     from xmcjax.native._cuda import cuda_plane_sums as cuda_plane_sums
     from xmcjax.native._cuda import cuda_rmatmat as cuda_rmatmat
-    from xmcjax.native._cuda_projections import cuda_available_here as cuda_available_here
     from xmcjax.native._cuda_projections import cuda_project_box as cuda_project_box
     from xmcjax.native._cuda_projections import cuda_project_topk as cuda_project_topk
     from xmcjax.native._cuda_projections import cuda_project_weighted as cuda_project_weighted
+    from xmcjax.native._cuda_projections import projections_by_kernel as projections_by_kernel
     from xmcjax.native._dual_point import Assessment as Assessment
     from xmcjax.native._ffi import available as available
     from xmcjax.native._ffi import available_here as available_here
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     from xmcjax.native._ranking_ascent import RankingAscent as RankingAscent
     from xmcjax.native._separate_ascent import Advanced as Advanced
     from xmcjax.native._separate_ascent import SeparateAscent as SeparateAscent
-    from xmcjax.native._settings import settings_here as settings_here
     from xmcjax.native._splitting import Splitting as Splitting
     from xmcjax.native._topk import topk as topk
     from xmcjax.native._topk import topk_by_kernel as topk_by_kernel
@@ -91,7 +90,7 @@ _LATE = {
         "cuda_rmatmat",
     ),
     "_cuda_projections": (
-        "cuda_available_here",
+        "projections_by_kernel",
         "cuda_project_box",
         "cuda_project_topk",
         "cuda_project_weighted",
@@ -103,7 +102,6 @@ _LATE = {
     "_proximal": ("Proximal",),
     "_ranking_ascent": ("RankingAscent",),
     "_separate_ascent": ("Advanced", "SeparateAscent"),
-    "_settings": ("settings_here",),
     "_splitting": ("Splitting",),
     "_topk": ("topk", "topk_by_kernel", "topk_values"),
 }
@@ -135,6 +133,6 @@ def twins() -> AbstractContextManager:
         >>> program.platforms
         ('cpu', 'cuda')
     """
-    from xmcjax.native import _ffi
+    from xmcjax import _settings
 
-    return _ffi.twins_wanted(True)
+    return _settings.twins_wanted(True)

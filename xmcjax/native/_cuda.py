@@ -18,8 +18,9 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax._platform import default_platform
+from xmcjax._settings import twins_wanted
 from xmcjax.native import _library
-from xmcjax.native._ffi import twins_wanted, varying_results
+from xmcjax.native._ffi import varying_results
 
 PACKAGE = "xmcjax_cuda"
 # Raised together with XMCJAX_CUDA_ABI in cuda/src/handlers.cc whenever the arrays of a target change.

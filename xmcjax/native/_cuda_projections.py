@@ -15,9 +15,11 @@ from xmcjax.native._partition import over_rows
 
 # A block reads a vector that is longer than its registers in each pass: with a few of them a device is idle.
 _LONG, _FEW = 1 << 20, 32
+# Entries are counted in float32.
+_LONGEST = 1 << 24
 
 
-def cuda_available_here(shape: tuple[int, ...]) -> bool:
+def projections_by_kernel(shape: tuple[int, ...]) -> bool:
     """Whether vectors [..., m] are projected by these kernels where this is traced for a GPU.
 
     A few very long ones are not, of which plain JAX gives each a whole device.
@@ -26,7 +28,8 @@ def cuda_available_here(shape: tuple[int, ...]) -> bool:
     rows = 1
     for length in batch:
         rows *= length
-    return (m <= _LONG or rows >= _FEW) and cuda_available() and _ffi.allowed_here()
+    fits = m <= _LONG or (rows >= _FEW and m <= _LONGEST)
+    return fits and cuda_available() and _ffi.allowed_here()
 
 
 def cuda_project_box(b, radius, lower, upper, rho, *, at_most: bool):

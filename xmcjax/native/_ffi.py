@@ -15,13 +15,11 @@ import jax.numpy as jnp
 from jax.sharding import AxisType
 
 from xmcjax._platform import default_platform
+from xmcjax._settings import twins_wanted
 from xmcjax.native import _library
 from xmcjax.native._calls import arranged, dtype_of
 from xmcjax.native._partition import over_rows
 from xmcjax.native._schema import ARRAYS, CALLS, METHODS
-
-# A part of the key of JAX's caches: what was compiled with native calls is not used where there must be none.
-twins_wanted = jax.make_user_context(False)
 
 
 def available() -> bool:

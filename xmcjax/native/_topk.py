@@ -17,6 +17,8 @@ from xmcjax.native import _cuda
 from xmcjax.native._ffi import allowed_here
 from xmcjax.native._partition import by_rows, over_rows
 
+# Entries of a row that the kernel takes.
+_LONGEST = 1 << 30
 # Of programs that call the kernel.
 PLATFORM = "cuda"
 
@@ -47,7 +49,8 @@ def topk_values(a: jax.Array, k: int, twin: Callable | None = None) -> jax.Array
 
 def topk_by_kernel(a: jax.Array, k: int) -> bool:
     """Whether a program for a GPU finds them by the kernel."""
-    fits = 1 <= k <= min(_cuda.MOST_BEST, a.shape[-1]) and a.dtype in (jnp.float32, jnp.float64)
+    m = a.shape[-1]
+    fits = 1 <= k <= min(_cuda.MOST_BEST, m) and m <= _LONGEST and a.dtype in (jnp.float32, jnp.float64)
     return fits and _cuda.cuda_available() and allowed_here()
 
 

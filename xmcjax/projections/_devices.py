@@ -21,7 +21,7 @@ def on_device(arguments: tuple[jax.Array, ...], *, twin: Callable, cpu: str, cud
     kernels = {}
     if native.available_here():
         kernels["cpu"] = cpu
-    if native.cuda_available_here(arguments[0].shape):
+    if native.projections_by_kernel(arguments[0].shape):
         kernels["cuda"] = cuda
     if not kernels:
         return twin(*arguments, **options)

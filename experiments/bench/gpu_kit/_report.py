@@ -60,10 +60,6 @@ class Found:
         """The smallest of them."""
         return min(self.all(prefix, key, on), default=None)
 
-    def last(self, prefix: str, key: str, on: str = "device"):
-        """That of the largest size."""
-        return (self.all(prefix, key, on) or [None])[-1]
-
 
 def _correctness(lines: list[dict]) -> str | None:
     checks = {
@@ -95,11 +91,15 @@ def _stackexchange(found: Found) -> str | None:
 
 
 def _amazon(found: Found) -> str | None:
-    ours, theirs = (found.last("amazon_670k, ", "scaled_seconds", on) for on in ("device", "cpu"))
-    minutes = [None if seconds is None else seconds / 60 for seconds in (ours, theirs)]
-    labels = found.last("amazon_670k, ", "labels")
-    text = _beside(minutes[0], minutes[1], "min")
-    return text and f"{text}; from {labels} labels"
+    """Of as many labels as there was time for on each, which are not the same: a ratio would say too much."""
+    parts = []
+    for on in ("device", "cpu"):
+        keys = "labels", "scaled_seconds"
+        pairs = zip(*(found.all("amazon_670k, ", key, on) for key in keys), strict=True)
+        labels, seconds = max(pairs, default=(0, None))
+        said = MISSING if seconds is None else f"{seconds / 60:.3g} min from {labels} labels"
+        parts.append(f"CPU {said}" if on == "cpu" else said)
+    return None if parts[0] == MISSING else "; ".join(parts)
 
 
 def _bandwidth(found: Found) -> str | None:

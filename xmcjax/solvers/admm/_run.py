@@ -16,7 +16,7 @@ from jax.core import Tracer
 from xmcjax._arguments import number, whole_number
 from xmcjax._cores import usable_cores
 from xmcjax._fork import needs_threads_of_jax
-from xmcjax.native import settings_here
+from xmcjax._settings import settings_here
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified, certified_kernel
 from xmcjax.solvers._host_loop import ALL, run_in_calls
