@@ -23,8 +23,8 @@ _SOFTMAX = (
 )
 _KERNELS = ("solvers/kernel_multinomial", "kernels", "solvers/_cg.py", "solvers/_lbfgs.py")
 _PROJECTIONS = ("projections", "native/projections")
-#: The parts of the library that a study measures, and others of its own beside its module: a result is older than
-#: they are once one of them changes.
+#: The parts of the library that a study measures, and others of its own beside its module: a result is older
+#: than they are once one of them changes.
 MEASURES = {
     "experiments.papers.p000.starts": _NEWTON,
     "experiments.papers.p000.figure_2": ("losses",),
