@@ -225,7 +225,9 @@ struct Columns {
     for (int32_t done = 0; done < count; done += kWarp) {
       Entries now = entries(index, value, done, count);
       Each<uint32_t> word = words_of(now, first_tile);
-      if (square) EACH(t) { now.x[t] = now.x[t] * now.x[t]; }
+      if (square) EACH(t) {
+          now.x[t] = now.x[t] * now.x[t];
+        }
       if (WHOLE && TILES > 1 && by_all(now, word, first_tile)) {
         add_to_all(now, first_tile * kWarp, total);
       } else {

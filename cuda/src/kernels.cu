@@ -86,7 +86,8 @@ std::string product(Stream stream, const Rows<T>& rows, const T* v, Sums<T> sums
   if (lanes >= kWarp * kWide && lanes % kWide == 0)
     launch(Product<T, kWide>::warps(rows, lanes), Product<T, kWide>{rows, v, sums, lanes, square});
   else if (lanes >= kWarp * kWide)
-    launch(Product<T, kWide, true>::warps(rows, lanes), Product<T, kWide, true>{rows, v, sums, lanes, square});
+    launch(Product<T, kWide, true>::warps(rows, lanes),
+           Product<T, kWide, true>{rows, v, sums, lanes, square});
   else launch(Product<T, 1>::warps(rows, lanes), Product<T, 1>{rows, v, sums, lanes, square});
   launch(Join<T>::warps(rows, lanes), Join<T>{rows, sums, nullptr, 0, 0, lanes, lanes});
   return launch.fault;

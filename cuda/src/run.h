@@ -22,7 +22,8 @@ template <class Body>
 struct LeastBlocks<Body, std::enable_if_t<Body::kInRegisters>> : std::integral_constant<int, 1> {};
 
 template <class Body>
-__global__ void __launch_bounds__(kThreads, LeastBlocks<Body>::value) xmcjax_kernel(const Body body, const int64_t warps) {
+__global__ void __launch_bounds__(kThreads, LeastBlocks<Body>::value)
+    xmcjax_kernel(const Body body, const int64_t warps) {
   const int64_t warp = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (warp < warps) body(warp);
 }

@@ -242,7 +242,8 @@ class _Read(NamedTuple):
         floats, ints = np.split(np.asarray(packed), [(room + 4 * lanes) * dtype.itemsize])
         of_weights, of_lanes = np.split(floats.view(dtype), [room])
         counts, indices = np.split(ints.view(np.int32), [lanes])
-        return cls(of_weights, *of_lanes.astype(np.float64).reshape(4, lanes), counts, indices)
+        square, curved, value, active = of_lanes.astype(np.float64).reshape(4, lanes)
+        return cls(of_weights, square, curved, value, active, counts, indices)
 
 
 def _advanced(settings, problem, hp, state) -> newton_cg.State:
