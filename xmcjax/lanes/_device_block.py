@@ -147,9 +147,8 @@ class DeviceBlock:
             try:
                 self._state = step.result()
             finally:
-                del (
-                    step
-                )  # an error holds this frame, and would hold itself by it, and the arrays of the block
+                # an error holds this frame, and would hold itself by it, and the arrays of the block
+                del step
         fields = [getattr(self._state, name) for name in NUMBERS]
         _copy_ahead(fields)
         self._state.status.block_until_ready()
