@@ -1,12 +1,15 @@
 """The tables and figures of the five papers, all of them or some.
 
     python -m experiments.papers [000 … 004] [--item figure-3] [--small|--full] [--keep] [--out results]
+    python -m experiments.papers [000 … 004] --read
 
 Runs the studies that make them, each once and in a process of its own, and says for each table and figure
 where it is, or why there is none. What a study has done is kept in its NAME.cells.json, so that a run goes
 on where it was stopped. --keep copies results and pictures to experiments/results and writes docs/papers
 from what is there, which --pages does without a run. --list says what there is. Writes papers.json, and
-NAME.json, .md and .png of each study.
+NAME.json, .md and .png of each study. The remarks on a paper have numbers of its results: when these have
+changed, read the remarks (titles.py, catalogue.py) against them, mend them, and say so by --read, which a
+test asks for.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ class Options:
         keep: put the results into experiments/results, and write docs/papers.
         list: say what there is, and run nothing.
         pages: write docs/papers, and run nothing.
+        read: note that the remarks on the papers say what their results say, and run nothing.
     """
 
     papers: tyro.conf.Positional[tuple[str, ...]] = ()
@@ -53,6 +57,7 @@ class Options:
     keep: bool = False
     list: bool = False
     pages: bool = False
+    read: bool = False
 
 
 def run(options: Options) -> dict:
@@ -117,6 +122,9 @@ def main() -> None:
     except ValueError as error:
         print(f"python -m experiments.papers: error: {error}", file=sys.stderr)
         sys.exit(2)
+    if options.read:
+        _pages.read_remarks(tuple(sorted({item.paper for item in chosen})))
+        return
     if options.list:
         for item in chosen:
             print(f"{item.paper}  {item.name:14} {item.status:12} {item.shows}: {item.study or 'no study'}")

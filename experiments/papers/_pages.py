@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 from pathlib import Path
@@ -14,6 +15,8 @@ from experiments.papers.titles import PAPERS, STATUSES
 
 #: Of results that stand in the pages.
 RESULTS = ROOT / "experiments" / "results"
+# See `numbers_of`: no program can tell whether a sentence is true of a table, but that it is to be read again.
+_READ = ROOT / "experiments" / "papers" / "remarks_read.json"
 _MADE_BY = "`python -m experiments.papers --pages`"
 
 
@@ -30,6 +33,27 @@ def pages() -> dict[str, str]:
 def result_of(study: str) -> Path:
     """The committed result of a study."""
     return RESULTS / f"{result_name(study)}.json"
+
+
+def remarks_read() -> dict[str, str]:
+    """By paper, of which results its remarks were last read."""
+    return json.loads(_READ.read_text())
+
+
+def read_remarks(papers: tuple[str, ...]) -> None:
+    """Notes that the remarks on these papers say what their results of today say."""
+    read = remarks_read() | {paper: numbers_of(paper) for paper in papers or PAPERS}
+    _report.write_text(_READ, json.dumps(dict(sorted(read.items())), indent=1) + "\n")
+
+
+def numbers_of(paper: str) -> str:
+    """Of all results of a paper, without what made them."""
+    digest = hashlib.sha256()
+    for study in _studies(paper):
+        if (path := result_of(study)).exists():
+            result = {name: part for name, part in json.loads(path.read_text()).items() if name != "made"}
+            digest.update(f"{study} {json.dumps(result, sort_keys=True)}".encode())
+    return digest.hexdigest()[:16]
 
 
 def _studies(paper: str) -> list[str]:

@@ -79,6 +79,29 @@ def test_a_result_is_of_the_code_that_it_measures(study):
         assert one["command"].startswith(f"python -m {study}") and one["commit"] != "unknown"
 
 
+@pytest.mark.parametrize("paper", PAPERS)
+def test_remarks_were_read_against_the_results(paper):
+    assert pages.remarks_read()[paper] == pages.numbers_of(paper), (
+        f"results of paper {paper} have changed: read its remarks in titles.py and catalogue.py against "
+        f"them, mend them, and say so by python -m experiments.papers {paper} --read"
+    )
+
+
+def test_other_numbers_are_to_be_read_again(tmp_path, monkeypatch):
+    study = "experiments.papers.p003.cost"
+    result = json.loads(pages.result_of(study).read_text())
+    monkeypatch.setattr(pages, "RESULTS", tmp_path)
+    path = pages.result_of(study)
+
+    def numbers(result):
+        path.write_text(json.dumps(result))
+        return pages.numbers_of("003")
+
+    first = numbers(result)
+    assert numbers(result | {"made": []}) == first
+    assert numbers(result | {"more": 1}) != first
+
+
 def test_each_study_says_what_it_measures():
     assert {item.study for item in ITEMS if item.study is not None} == MEASURES.keys()
     for study, parts in MEASURES.items():
