@@ -15,7 +15,7 @@ from experiments.papers.titles import PAPERS, STATUSES
 
 #: Of results that stand in the pages.
 RESULTS = ROOT / "experiments" / "results"
-# See `numbers_of`. No program can tell whether a sentence is true of a table, but when it is to be read again.
+# See `numbers_of`. No program can tell whether a sentence is true of a table, but when to read it again.
 _READ = ROOT / "experiments" / "papers" / "remarks_read.json"
 _MADE_BY = "`python -m experiments.papers --pages`"
 
