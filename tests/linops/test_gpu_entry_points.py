@@ -75,7 +75,8 @@ def test_weights_that_leave_a_device():
     """The weights of lanes that have ended, and the largest of them."""
     rule = device_blocks._Rule(np.float32(0.01), np.float32(0.0025))
     checked(device_blocks._columns, "h200", ones(D, B), ones(B), ones(B), jnp.arange(8))
-    text = checked(device_blocks._largest, "h200", ones(8, D), rule, np.float32(1), ones(D), kept=64)
+    of_lanes = ones(8, D), ones(8), jnp.arange(8)
+    text = checked(device_blocks._largest, "h200", of_lanes, rule, np.ones(8, np.float32), ones(D), room=512)
     assert gpu_targets.atomics(text) == 0
 
 

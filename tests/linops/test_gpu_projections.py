@@ -71,7 +71,8 @@ def test_a_step_of_admm(formulation):
     k = 3 if formulation.startswith("topk") else 1
     problem = admm.problem(features(DENSE), np.arange(N) % m, formulation=formulation, k=k, C=np.ones(lanes))
     text = checked(jax.jit(admm.step), "h200", problem, admm.HParams(), admm.init(problem))
-    calls = gpu_targets.custom_calls(text)
+    # beside the projection the k largest, of the losses that a check adds up
+    calls = [name for name in gpu_targets.custom_calls(text) if name != "xmcjax_cuda_topk"]
     assert calls == ([f"xmcjax_cuda_project_{STEPS[formulation]}"] if STEPS[formulation] else [])
     # the loop that is left is over the factors which a check tries, and their number is known
     assert all("known_trip_count" in line for line in text.splitlines() if " while(" in line)
