@@ -217,11 +217,7 @@ def test_the_library_is_loaded_where_it_is_said():
     }
     assert imports <= known, "native code is called where no one looks"
     targets = {where for where, node in NODES if called(node) == "ffi_call"}
-    assert {module_names(where) for where in targets} == {
-        "native._ffi",
-        "native._cuda",
-        "native._cuda_projections",
-    }
+    assert {module_names(where) for where in targets} == {"native._ffi", "native._cuda"}
 
 
 def test_kernels_in_cuda_take_the_arrays_of_an_operator():

@@ -10,7 +10,8 @@ import jax
 
 # A part of the key of JAX's caches: what was compiled with native calls is not used where there must be none.
 twins_wanted = jax.make_user_context(False)
-_OTHERS: dict[str, Any] = {
+_CONTEXTS: dict[str, Any] = {
+    "jax_enable_x64": jax.enable_x64,
     "jax_default_matmul_precision": jax.default_matmul_precision,
     "jax_numpy_dtype_promotion": jax.numpy_dtype_promotion,
     "jax_numpy_rank_promotion": jax.numpy_rank_promotion,
@@ -46,15 +47,14 @@ def settings_here() -> Callable[[Any], contextlib.AbstractContextManager[None]]:
         ['float64']
     """
     config: Any = jax.config
-    x64, device, twins = config.jax_enable_x64, config.jax_default_device, twins_wanted.value
-    others = [(context, getattr(config, name)) for name, context in _OTHERS.items()]
+    device, twins = config.jax_default_device, twins_wanted.value
+    values = [(context, getattr(config, name)) for name, context in _CONTEXTS.items()]
 
     @contextlib.contextmanager
     def there(other: Any = None) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
-            for context, value in ((jax.enable_x64, x64), (jax.default_device, other or device), *others):
+            for context, value in (*values, (jax.default_device, other or device), (twins_wanted, twins)):
                 stack.enter_context(context(value))
-            stack.enter_context(twins_wanted(twins))
             yield
 
     return there

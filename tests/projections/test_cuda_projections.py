@@ -11,10 +11,10 @@ import pytest
 
 from tests.projections.test_weighted import cases as weighted_cases
 from tests.support import cuda_builds, cuda_projections
-from tests.support.internals import box_projection, native, topk_projection
+from tests.support.internals import box_projection, topk_projection
 from tests.support.projections import COUPLED, SETS, Problem, cases, off_by, project, weighted_by_breakpoints
 from tests.support.projections import compiled as of_problem
-from xmcjax import projections
+from xmcjax import native, projections
 from xmcjax.native import available, twins
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import jax
 
 from tests.support import cuda_builds
-from tests.support.internals import native, projection_devices
+from tests.support.internals import projection_devices
+from xmcjax import native
 
 # A part of the key of JAX's caches, so that what is compiled with the kernels is not used without them.
 _wanted = jax.make_user_context(False)

@@ -18,9 +18,6 @@ from xmcjax import (
     _topology,
 )
 
-# the native calls, of which those that are compiled from cuda/ take the place of others in tests
-from xmcjax import native as _native
-
 # parts of commands that tests make fail, or fuzz, and the page of a report
 from xmcjax.cli import _cache, _calibration, _config, _page, _runs
 from xmcjax.cli import _systems as _cli_systems
@@ -61,7 +58,6 @@ from xmcjax.native import _calls, _cuda, _ids, _schema
 from xmcjax.native import _topk as _largest_by_cuda
 
 # projections with results that are not public, for which tests take the kernels in CUDA on a CPU
-from xmcjax.projections import _devices as _projection_devices
 from xmcjax.projections import _knapsack, _topk
 
 # parts of solvers with a proof of their own, and what runs of several processes are made to fail in
@@ -124,8 +120,7 @@ ids = _ids
 schema = _schema
 cuda = _cuda
 cuda_topk = _largest_by_cuda
-native = _native
-projection_devices = _projection_devices
+projection_devices = _knapsack._devices
 box_projection = _knapsack.box_projection
 topk_projection = _topk.topk_projection
 platforms = _platform

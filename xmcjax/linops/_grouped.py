@@ -17,7 +17,7 @@ from xmcjax import native
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax._settings import settings_here
-from xmcjax.linops._base import LinOp, SparseProducts, put
+from xmcjax.linops._base import LinOp, SparseProducts
 from xmcjax.linops._checks import canonical_csr
 
 # Entries of a row that are read at once; a row is filled up to a multiple of them.
@@ -292,7 +292,7 @@ def scored_rows(blocks: Sequence, height: int) -> list[ScoredRows]:
     """
     rows = [_rows_of_height(X, height) for X in blocks]
     lengths = [max(len(getattr(r, name)) for r in rows) for name in ("value", "start", "long")]
-    return [ScoredRows(jax.tree.map(put, r.filled_up(*lengths)), r.shape) for r in rows]
+    return [ScoredRows(jax.tree.map(jax.device_put, r.filled_up(*lengths)), r.shape) for r in rows]
 
 
 def _rows_of_height(X, height: int) -> Rows:

@@ -132,19 +132,19 @@ def register(library: ctypes.CDLL, platform: str) -> str:
 def cuda_matmat(rows: CudaRows, V, m: int, *, square: bool = False) -> jax.Array:
     """A V, [m, B], of A [m, p] and V [p, B]; `square` squares the entries of A."""
     made = _pieces(rows, m, V)
-    return _call("matmat", made, *rows, V, rows=m, square=square)[0]
+    return cuda_call("matmat", made, *rows, V, rows=m, square=square)[0]
 
 
 def cuda_rmatmat(columns: CudaRows, C, d: int, *, square: bool = False) -> jax.Array:
     """Xᵀ C, [d, B], of the rows of Xᵀ and C [n, B]; where C is zero in a tile of lanes, no entry is read."""
     made = [*_pieces(columns, d, C), _room(C.shape[0], jnp.uint32)]
-    return _call("rmatmat", made, *columns, C, rows=d, square=square)[0]
+    return cuda_call("rmatmat", made, *columns, C, rows=d, square=square)[0]
 
 
 def cuda_gram_matmat(rows: CudaRows, columns: CudaRows, D, V) -> jax.Array:
     """Xᵀ(D ∘ (X V)), [d, B], of D [n, B] and V [d, B], without the lanes whose V is zero."""
     made = _of_active_rows(rows, columns, D, V)
-    return _call("gram_matmat", made, *rows, *columns, D, V, jnp.any(V != 0, axis=0))[0]
+    return cuda_call("gram_matmat", made, *rows, *columns, D, V, jnp.any(V != 0, axis=0))[0]
 
 
 def cuda_lane_bits(D) -> jax.Array:
@@ -171,7 +171,7 @@ def cuda_cg_product(rows: CudaRows, columns: CudaRows, D, bits, V, is_open, of_b
     width = min(-(-lanes // TILE), PANEL) * TILE
     sums = [jax.ShapeDtypeStruct((lanes,), D.dtype)] * 2
     made = [*_of_active_rows(rows, columns, D, V), *sums, _parts(n, CG_ROWS, width)]
-    found = _call("cg_product", made, *rows, *columns, D, bits, V, is_open, of_bias)
+    found = cuda_call("cg_product", made, *rows, *columns, D, bits, V, is_open, of_bias)
     return [found[0], *found[8:10]]
 
 
@@ -186,7 +186,7 @@ def cuda_cg_residual(r, p, product, inverse, alpha, l2, preconditioned) -> list[
     """
     made = [jax.ShapeDtypeStruct(r.shape, r.dtype), *_sum_of_rows(r)]
     given = r, p, product, inverse, alpha, l2, preconditioned
-    return _call("cg_residual", made, *given, in_place={0: 0})[:2]
+    return cuda_call("cg_residual", made, *given, in_place={0: 0})[:2]
 
 
 def cuda_cg_direction(x, p, r, inverse, alpha, beta, is_open, preconditioned) -> list[jax.Array]:
@@ -199,7 +199,7 @@ def cuda_cg_direction(x, p, r, inverse, alpha, beta, is_open, preconditioned) ->
     """
     made = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (x, p)] + _sum_of_rows(r)
     given = x, p, r, inverse, alpha, beta, is_open, preconditioned
-    return _call("cg_direction", made, *given, in_place={0: 0, 1: 1})[:3]
+    return cuda_call("cg_direction", made, *given, in_place={0: 0, 1: 1})[:3]
 
 
 def cuda_plane_sums(loss: int, parameter: float, z, m, y, weight, shift, t, beta, fresh) -> jax.Array:
@@ -217,7 +217,7 @@ def cuda_plane_sums(loss: int, parameter: float, z, m, y, weight, shift, t, beta
     n, lanes = z.shape
     made = [jax.ShapeDtypeStruct((6, lanes), z.dtype), _parts(n, SUMMED_ROWS, 6 * lanes)]
     options: dict[str, Any] = dict(loss=int(loss), parameter=float(parameter))
-    return _call("plane_sums", made, z, m, y, weight, shift, t, beta, fresh, **options)[0]
+    return cuda_call("plane_sums", made, z, m, y, weight, shift, t, beta, fresh, **options)[0]
 
 
 def cuda_pairs(x, feature, indptr, value, label, begin, labels: int) -> jax.Array:
@@ -233,7 +233,7 @@ def cuda_pairs(x, feature, indptr, value, label, begin, labels: int) -> jax.Arra
         labels: B.
     """
     made = [jax.ShapeDtypeStruct((indptr.shape[0] - 1, labels), x.dtype)]
-    return _call("pairs", made, x, feature, indptr, value, label, begin, labels=labels)[0]
+    return cuda_call("pairs", made, x, feature, indptr, value, label, begin, labels=labels)[0]
 
 
 def cuda_topk(a, k: int) -> list[jax.Array]:
@@ -246,7 +246,7 @@ def cuda_topk(a, k: int) -> list[jax.Array]:
     shapes = [(*batch, k), (*batch, parts * k if parts > 1 else 0)]
     made = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes for dtype in (a.dtype, jnp.int32)]
     options: dict[str, Any] = dict(k=k, parts=parts, length=length)
-    return _call("topk", varying_results(made, [a]), a, vmap_method="broadcast_all", **options)[:2]
+    return cuda_call("topk", varying_results(made, [a]), a, vmap_method="broadcast_all", **options)[:2]
 
 
 def parts_of_row(rows: int, m: int) -> tuple[int, int]:
@@ -295,7 +295,7 @@ def _room(length: int, dtype) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((length,), dtype)
 
 
-def _call(
+def cuda_call(
     name: str,
     made: list[jax.ShapeDtypeStruct],
     *arrays,
@@ -303,6 +303,7 @@ def _call(
     vmap_method: str = "sequential",
     **options: Any,
 ) -> list[jax.Array]:
+    """The results of a target, of the shapes and types `made`."""
     how: dict[str, Any] = dict(vmap_method=vmap_method, input_output_aliases=in_place)
     call = jax.ffi.ffi_call(f"xmcjax_cuda_{name}", made, **how)
     return list(call(*(jnp.asarray(a) for a in arrays), **options))

@@ -6,11 +6,12 @@ Arguments and results are those of the calls of the same names for a CPU in :mod
 from __future__ import annotations
 
 import functools
+import math
 
 import jax
 
 from xmcjax.native import _ffi
-from xmcjax.native._cuda import cuda_available
+from xmcjax.native._cuda import cuda_available, cuda_call
 from xmcjax.native._partition import over_rows
 
 # A block reads a vector that is longer than its registers in each pass: with a few of them a device is idle.
@@ -25,10 +26,7 @@ def projections_by_kernel(shape: tuple[int, ...]) -> bool:
     A few very long ones are not, of which plain JAX gives each a whole device.
     """
     *batch, m = shape
-    rows = 1
-    for length in batch:
-        rows *= length
-    fits = m <= _LONG or (rows >= _FEW and m <= _LONGEST)
+    fits = m <= _LONG or (math.prod(batch) >= _FEW and m <= _LONGEST)
     return fits and cuda_available() and _ffi.allowed_here()
 
 
@@ -55,7 +53,6 @@ def _over_rows(name: str, entries: tuple[bool, ...], results: int, **options: in
         arrays = b, *_ffi.varying_as(b, given)
         one = jax.ShapeDtypeStruct(b.shape[:-1], b.dtype)
         out = _ffi.varying_results([jax.ShapeDtypeStruct(b.shape, b.dtype), *[one] * results], arrays)
-        call = jax.ffi.ffi_call(f"xmcjax_cuda_{name}", out, vmap_method="broadcast_all")
-        return tuple(call(*arrays, **options))
+        return tuple(cuda_call(name, out, *arrays, vmap_method="broadcast_all", **options))
 
     return over_rows(made, entries=entries, results=results)
