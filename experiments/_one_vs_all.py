@@ -1,7 +1,8 @@
 """What the measurements of one-vs-all training share: starts by name, the published method, traces.
 
 A start is named as on the command line, with its number or word after a colon: "bias:0.9",
-"ova_primal:strict", "mean_separating:-3" (t). A solver is "xmcjax" or "published", see :class:`Published`.
+"ova_primal:strict", "mean_separating:-3" (t). A solver is "xmcjax" or "published", see :class:`Published`, or
+"published alone", whose labels share no products with features, as in the authors' program.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from xmcjax.linops import native_ready
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.solvers import Status
 
-SOLVERS = ("xmcjax", "published")
+PUBLISHED, ALONE = "published", "published alone"
+SOLVERS = ("xmcjax", PUBLISHED, ALONE)
 _OPTION = {
     "bias": ("bias_lambda", float),
     "ova_primal": ("ova_primal", str),
@@ -83,7 +85,7 @@ def start(name: str, solver: str = "xmcjax") -> Init:
     if number:
         field, read = _OPTION[kind]
         options[field] = read(number)
-    if kind == "bias" and solver == "published":
+    if kind == "bias" and solver in (PUBLISHED, ALONE):
         return BiasFeature(**options)
     return INITS[kind](**options)
 
@@ -96,12 +98,14 @@ def method(solver: str, start_name: str, *, loss: str = "squared_hinge", **optio
     if solver not in SOLVERS:
         raise ValueError(f"expected a solver of {', '.join(SOLVERS)}, got {solver!r}")
     options = {"loss": MARGIN_LOSSES[loss], "init": start(start_name, solver), "clip": 0.01, **options}
-    return Published(fit_intercept=False, **options) if solver == "published" else OneVsAll(**options)
+    if solver == ALONE:
+        options["block_size"] = 1
+    return OneVsAll(**options) if solver == "xmcjax" else Published(fit_intercept=False, **options)
 
 
 def features(X, solver: str):
     """X as the solver takes it: the published one has the bias feature in it."""
-    if solver != "published":
+    if solver == "xmcjax":
         return X
     ones = np.ones((X.shape[0], 1), X.dtype)
     if not sp.issparse(X):

@@ -120,6 +120,7 @@ def run(options: Options) -> dict:
                 result["traces"] = {
                     solver: {start: runs.trace(name, solver, start) for start in _figures.STARTS}
                     for solver in _one_vs_all.SOLVERS
+                    if solver != _one_vs_all.ALONE  # a trace has blocks of its own
                 }
             if name in options.sets:
                 result["times"][name] = _times(runs, name, options)
@@ -133,14 +134,21 @@ def _times(runs: Runs, name: str, options: Options) -> dict:
     # in a tree the ancestors of a label are trained too: no sample could stand for all
     whole = not options.sample or runs.facts(name)["trained"] <= options.sample
     tree = ("ova_primal_pp",) if whole else ()
+    sparse = runs.facts(name)["setting"] != "dense"
     found = {
         "squared_hinge": {
-            solver: runs.times(name, solver, "squared_hinge", (*_tables.STARTS, *tree))
+            solver: runs.times(
+                name,
+                solver,
+                "squared_hinge",
+                _tables.STARTS if solver == _one_vs_all.ALONE else (*_tables.STARTS, *tree),
+            )
             for solver in _one_vs_all.SOLVERS
+            if sparse or solver != _one_vs_all.ALONE  # it stands beside dismecpp
         },
         "logistic": {"xmcjax": runs.times(name, "xmcjax", "logistic", _tables.STARTS)},
     }
-    if options.dismecpp and runs.facts(name)["setting"] != "dense":
+    if options.dismecpp and sparse:
         for loss, solvers in found.items():
             solvers["dismecpp"] = runs.times(name, "dismecpp", loss, _tables.STARTS)
     return found

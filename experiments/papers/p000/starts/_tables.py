@@ -40,9 +40,10 @@ def _sets(result: dict) -> str:
     return (
         f"Median of {result['repeats']}, one thread, processor time with compilation, without reading and "
         "evaluating. Where fewer labels are timed than have positives, they are a seeded sample and the "
-        "time is scaled. The solver 'published' has the paper's method, the bias a feature; 'dismecpp' is "
-        "the authors' program, its time that of its own clock, the start included, as far as it had a "
-        "processor.\n\n" + _report.markdown_table(header, rows)
+        "time is scaled. The solver 'published' has the paper's method, the bias a feature; 'published "
+        "alone' is the same with one label at a time, as in the authors' program, where in 'published' some "
+        "labels share each product with the features; 'dismecpp' is that program, its time that of its own "
+        "clock, the start included, as far as it had a processor.\n\n" + _report.markdown_table(header, rows)
     )
 
 
