@@ -23,6 +23,7 @@ _SOFTMAX = (
 )
 _KERNELS = ("solvers/kernel_multinomial", "kernels", "solvers/_cg.py", "solvers/_lbfgs.py")
 _PROJECTIONS = ("projections", "native/projections")
+_BASELINES = ("../experiments/papers/p004/baselines",)
 #: The parts of the library that a study measures, and others of its own beside its module: a result is older
 #: than they are once one of them changes.
 MEASURES = {
@@ -43,8 +44,8 @@ MEASURES = {
     "experiments.papers.p003.cost": _KERNELS,
     "experiments.papers.p003.chains": (*_KERNELS, "estimators/_kernel_chains.py"),
     "experiments.papers.p003.extensions": _KERNELS,
-    "experiments.papers.p004.table_1": (*_TOP_K, *_PROJECTIONS),
-    "experiments.papers.p004.table_2": (*_TOP_K, *_PROJECTIONS),
+    "experiments.papers.p004.table_1": (*_TOP_K, *_PROJECTIONS, *_BASELINES),
+    "experiments.papers.p004.table_2": (*_TOP_K, *_PROJECTIONS, *_BASELINES),
     "experiments.papers.p004.kernels": ("solvers/instance_dual.py", "solvers/topk_sdca.py", *_PROJECTIONS),
     "experiments.papers.p004.network": ("losses", *_PROJECTIONS),
     "experiments.papers.p004.figure_2": _PROJECTIONS,

@@ -148,3 +148,15 @@ def test_second_derivatives_are_finite_differences(name):
         error = jnp.abs(found - (up - down) / (2 * h)).reshape(ROWS, -1).max(1)
         assert int(smooth.sum()) > ROWS / 2
         assert jnp.max(jnp.where(smooth, error, 0)) < 1e-5 * (1 + jnp.abs(found).max())
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_nothing_is_no_number_on_the_way(name):
+    """With jax_debug_nans a program ends at the first NaN, wherever it goes."""
+    arguments = FUNCTIONS[name].arguments(9)
+    (target,) = random_like([FUNCTIONS[name].call(*arguments)], np.random.default_rng(3))
+    given, rest = floats(arguments), arguments[len(floats(arguments)) :]
+    with jax.debug_nans(True):
+        slope = functools.partial(gradient(name), rest=rest, target=target)
+        value, change = jax.jvp(lambda *given: slope(given), tuple(given), tuple(given))
+    chex.assert_tree_all_finite((value, change))

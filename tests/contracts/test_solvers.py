@@ -42,6 +42,15 @@ def test_every_path_reaches_the_value_of_the_oracle(path):
     np.testing.assert_allclose(np.asarray(found.value), CASES[name].optimum(), rtol=1e-6)
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_is_no_number_on_the_way(path):
+    """With jax_debug_nans a program ends at the first NaN, wherever it goes."""
+    name, path = path.split("-")
+    with jax.debug_nans(True):
+        found = solved(name, path=path, hp=CASES[name].loose)
+    assert np.all(np.asarray(found.status) == Status.CONVERGED)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_dtypes_agree(name):
     wide, narrow = solved(name), solved(name, np.float32)

@@ -266,5 +266,9 @@ def test_gamma_may_be_traced_and_has_a_derivative(variant):
     for gamma in (0.3, 2.0):
         difference = (f(gamma + h) - f(gamma - h)) / (2 * h)
         np.testing.assert_allclose(jax.grad(f)(gamma), difference, rtol=1e-6)
+        slope = jax.grad(f)
+        difference = (slope(gamma + h) - slope(gamma - h)) / (2 * h)
+        assert abs(difference) > 1e-3
+        np.testing.assert_allclose(jax.grad(slope)(gamma), difference, rtol=1e-5)
     for gamma in (0.0, -1.0, jnp.nan):
         assert np.isnan(f(gamma))

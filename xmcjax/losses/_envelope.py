@@ -15,7 +15,7 @@ import jax.numpy as jnp
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
 def envelope(b: jax.Array, gamma: jax.Array, projection: Callable) -> tuple[jax.Array, jax.Array]:
     """(The maximum [...], its x [..., m]) of b [..., m], −∞ at entries that do not count."""
-    x = projection(b / gamma)
+    x = projection(_over(b, gamma))
     terms = jnp.where(jnp.isneginf(b), 0, b) * x - gamma / 2 * x * x
     return jnp.sum(terms, axis=-1), x
 
@@ -27,5 +27,11 @@ def _(projection, primals, tangents):
     # The derivative of the maximum is that of its terms at x. It does not need the derivative of x, which is
     # that of the projection; only a second derivative computes it.
     dvalue = jnp.sum(x * db, axis=-1) - jnp.sum(x * x, axis=-1) / 2 * dgamma
-    _, dx = jax.jvp(lambda b, gamma: projection(b / gamma), primals, tangents)
+    _, dx = jax.jvp(lambda b, gamma: projection(_over(b, gamma)), primals, tangents)
     return (value, x), (dvalue, dx)
+
+
+def _over(b: jax.Array, gamma: jax.Array) -> jax.Array:
+    """b/γ, at entries that do not count −∞ without a derivative, which would be −∞ · 0."""
+    out = jnp.isneginf(b)
+    return jnp.where(out, b, jnp.where(out, 0, b) / gamma)

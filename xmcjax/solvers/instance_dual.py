@@ -110,7 +110,7 @@ class State(NamedTuple):
     changed: jax.Array  #: int32 [lanes], visits that changed something
     support: jax.Array  #: int32 [lanes], instances with x ≠ 0 at the last check
     truncated: jax.Array  #: int32 [lanes], visits that found too few slots for their x
-    history: jax.Array  #: [lanes, checks, 3], epoch, P and D of every check; NaN beyond
+    history: jax.Array  #: [lanes, checks, 3], epoch, P and D of every check; ∞ beyond
 
 
 @needs_threads_of_jax
@@ -172,7 +172,7 @@ def init(problem: Problem, key=None, *, slots: int | None = None, checks: int = 
         changed=count(),
         support=count(),
         truncated=count(),
-        history=jnp.array(np.full((lanes, checks, 3), np.nan, dtype)),
+        history=jnp.array(np.full((lanes, checks, 3), np.inf, dtype)),
     )
 
 
