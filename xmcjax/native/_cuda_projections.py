@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import jax
 
@@ -46,7 +47,7 @@ def cuda_project_topk(b, radius, rho, *, k: int):
 
 
 @functools.cache
-def _over_rows(name: str, entries: tuple[bool, ...], results: int, **options: int):
+def _over_rows(name: str, entries: tuple[bool, ...], results: int, **options: Any):
     """(b, its numbers) -> the results of a projection, which XLA may split by rows."""
 
     def made(b, *given):

@@ -56,9 +56,9 @@ def topk_by_kernel(a: jax.Array, k: int) -> bool:
 
 def _sorted(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     # XLA recognises the k largest as a sort whose first k entries are taken. A use that takes fewer of them
-    # would merge with it, and sorting the whole row would be a hundred times as slow. Each result has a barrier of
-    # its own: one for both would be given the pair itself, and XLA up to jax 0.8 ends the process where anything
-    # but a choice of one of them uses it.
+    # would merge with it, and sorting the whole row would be a hundred times as slow. Each result has a
+    # barrier of its own: one for both would be given the pair itself, and XLA of jax 0.8 ends the process
+    # where the pair is used whole.
     values, places = map(jax.lax.optimization_barrier, jax.lax.top_k(a, k))
     return values, places.astype(jnp.int32)
 
