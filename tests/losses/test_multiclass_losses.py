@@ -272,3 +272,41 @@ def test_gamma_may_be_traced_and_has_a_derivative(variant):
         np.testing.assert_allclose(jax.grad(slope)(gamma), difference, rtol=1e-5)
     for gamma in (0.0, -1.0, jnp.nan):
         assert np.isnan(f(gamma))
+
+
+def test_mixed_derivatives_of_the_ordered_hinge():
+    z, beta = jnp.array([0.3, 0.9, -0.2, 1.4, 0.1]), jnp.array([1.0, 0.6, 0.2])
+
+    def f(z, beta):
+        return losses.ordered_hinge(z, 1, beta)
+
+    mixed = jax.jacfwd(jax.grad(f, 1), 0)(z, beta)
+    np.testing.assert_array_equal(mixed, [[0, -1, 0, 1, 0], [1, -1, 0, 0, 0], [0, -1, 0, 0, 1]])
+    np.testing.assert_array_equal(jax.jacrev(jax.grad(f, 0), 1)(z, beta).T, mixed)
+    with_mask = jax.jacfwd(jax.grad(lambda b, z: losses.ordered_hinge(z, 1, b, where=z > 0.2)), 1)
+    np.testing.assert_array_equal(with_mask(beta, z), [[0, -1, 0, 1, 0], [1, -1, 0, 0, 0], [0, 0, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit])
+def test_a_projection_of_fenchel_young_may_depend_on_what_is_differentiated(wrap):
+    rng = np.random.default_rng(0)
+    z, t = jnp.asarray(rng.normal(size=(5, 4))), jnp.eye(4)[jnp.arange(5) % 4]
+    A, change = jnp.eye(4) + 0.1 * rng.normal(size=(4, 4)), jnp.asarray(rng.normal(size=(4, 4)))
+
+    def of_radius(r):
+        return jnp.sum(losses.fenchel_young(z, t, lambda x: projections.simplex(x, r)))
+
+    def of_layer(A):
+        return jnp.sum(losses.fenchel_young(z, t, lambda x: projections.simplex(x @ A) @ A.T))
+
+    h = 1e-6
+    for f, at, direction in ((of_radius, jnp.asarray(1.2), 1.0), (of_layer, A, change)):
+        difference = (f(at + h * direction) - f(at - h * direction)) / (2 * h)
+        np.testing.assert_allclose(jnp.vdot(wrap(jax.grad(f))(at), direction), difference, rtol=1e-6)
+        assert abs(difference) > 0.1
+
+
+def test_the_slope_of_a_hinge_at_its_bend_is_0():
+    margins = jnp.array([0.5, 1.0, 1.5])
+    for loss in losses.MARGIN_LOSSES.values():
+        np.testing.assert_allclose(jax.vmap(jax.grad(loss.value))(margins), loss.grad(margins), atol=1e-15)

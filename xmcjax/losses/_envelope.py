@@ -12,12 +12,20 @@ import jax
 import jax.numpy as jnp
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
-def envelope(b: jax.Array, gamma: jax.Array, projection: Callable) -> tuple[jax.Array, jax.Array]:
-    """(The maximum [...], its x [..., m]) of b [..., m], −∞ at entries that do not count."""
+def maximum(b: jax.Array, gamma: jax.Array, projection: Callable) -> tuple[jax.Array, jax.Array]:
+    """(The maximum [...], its x [..., m]) of b [..., m], −∞ at entries that do not count.
+
+    Its derivative is that of the projection, and so right for a set that moves.
+    """
     x = projection(_over(b, gamma))
     terms = jnp.where(jnp.isneginf(b), 0, b) * x - gamma / 2 * x * x
     return jnp.sum(terms, axis=-1), x
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+def envelope(b: jax.Array, gamma: jax.Array, projection: Callable) -> tuple[jax.Array, jax.Array]:
+    """:func:`maximum` over a set that stays, whose derivative takes nothing but x."""
+    return maximum(b, gamma, projection)
 
 
 @envelope.defjvp

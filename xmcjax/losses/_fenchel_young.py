@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 
 from xmcjax.losses._classes import Rows, accumulator, checked_scores, checked_targets, evaluate
 from xmcjax.losses._conjugates import dual_variables, on_domain, slack
-from xmcjax.losses._envelope import envelope
+from xmcjax.losses._envelope import envelope, maximum
 from xmcjax.losses._smooth_topk_hinge import checked_gamma
 from xmcjax.projections import simplex
 
@@ -37,7 +37,8 @@ def fenchel_young(
         targets: t, [..., m], real numbers: points of C, for example 0 and 1. They are not checked to lie
             in C.
         projection: from [..., m] onto a convex set, row by row, and differentiable, such as those of
-            :mod:`xmcjax.projections` with their other arguments filled in.
+            :mod:`xmcjax.projections` with their other arguments filled in; these may be
+            differentiated, too.
         gamma: γ > 0, a number; 1 by default.
 
     Returns:
@@ -66,8 +67,14 @@ def fenchel_young(
     gamma = checked_gamma(gamma, scores.dtype).astype(dtype)
     z, t = scores.astype(dtype), targets.astype(dtype)
     counted = jnp.where((t == 0) & jnp.isneginf(z), 0, z)  # an entry of −∞ is left out
-    value = envelope(z, gamma, projection)[0] + jnp.sum(t * (gamma / 2 * t - counted), axis=-1)
+    most = maximum if _closes_over(projection, z) else envelope
+    value = most(z, gamma, projection)[0] + jnp.sum(t * (gamma / 2 * t - counted), axis=-1)
     return jnp.where(gamma > 0, value, jnp.nan).astype(scores.dtype)
+
+
+def _closes_over(projection: Callable, z: jax.Array) -> bool:
+    """Whether a projection depends on more numbers that are differentiated, such as a radius."""
+    return bool(jax.closure_convert(projection, z)[1])
 
 
 def sparsemax(scores, labels, *, where=None) -> jax.Array:

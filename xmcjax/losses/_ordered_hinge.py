@@ -16,6 +16,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 
 from xmcjax import _sparse
 from xmcjax._range import check_range
@@ -120,13 +121,16 @@ def _weighted(gains: jax.Array, top: jax.Array, beta: jax.Array) -> jax.Array:
     return jax.nn.relu(top) @ beta
 
 
-@_weighted.defjvp
+@functools.partial(_weighted.defjvp, symbolic_zeros=True)
 def _(primals, tangents):
     (gains, top, beta), (dgains, _, dbeta) = primals, tangents
-    value = _weighted(gains, top, beta)
-    change = jnp.sum(_shares(gains, top, beta) * dgains, axis=-1)
-    change = change + jax.nn.relu(top) @ dbeta
-    return value, change
+    change = jnp.zeros_like(top[..., 0])
+    if not isinstance(dgains, SymbolicZero):
+        change = change + jnp.sum(_shares(gains, top, beta) * dgains, axis=-1)
+    if not isinstance(dbeta, SymbolicZero):
+        # by the gains, not by the largest of them: these have no derivative, which a second one needs
+        change = change + jnp.sum(_shares(gains, top, dbeta) * jax.nn.relu(gains), axis=-1)
+    return _weighted(gains, top, beta), change
 
 
 def _shares(gains: jax.Array, top: jax.Array, beta: jax.Array) -> jax.Array:

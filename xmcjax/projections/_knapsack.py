@@ -12,6 +12,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 from jax.typing import ArrayLike
 
 from xmcjax import native
@@ -67,14 +68,19 @@ def box_projection(b, radius, lower, upper, rho, at_most):
     )
 
 
-@box_projection.defjvp
+@functools.partial(box_projection.defjvp, symbolic_zeros=True)
 def _box_projection_jvp(at_most, primals, tangents):
     b, radius, lower, upper, rho = primals
-    db, dradius, dlower, dupper, drho = tangents
+    sum_moves = not all(isinstance(tangent, SymbolicZero) for tangent in tangents[1:4])
+    db, dradius, dlower, dupper, drho = map(_threshold.dense, primals, tangents)
     x, tight = box_projection(b, radius, lower, upper, rho, at_most)
     at_lower = x <= lower[..., None]
     at_upper = (x >= upper[..., None]) & ~at_lower
     free = ~(at_lower | at_upper)
+    if sum_moves:  # else an entry that is freed at a vertex stays where it is
+        first = _first_to_move(b, radius, lower, upper, rho, at_lower, at_upper, at_most)
+        first &= ((tight > 0) & ~free.any(-1))[..., None]
+        free, db = free | first, jnp.where(first, 0, db)
     n = free.sum(-1).astype(b.dtype)
     # Σ of dx but for the free entries' −dt
     total = jnp.where(free, db, jnp.where(at_upper, dupper[..., None], dlower[..., None])).sum(-1)
@@ -86,6 +92,24 @@ def _box_projection_jvp(at_most, primals, tangents):
         dt = jnp.where(tight > 0, dt, biased)
     dx = jnp.where(free, db - dt[..., None], jnp.where(at_upper, dupper[..., None], dlower[..., None]))
     return (x, tight), (dx, jnp.zeros_like(tight))
+
+
+def _first_to_move(b, radius, lower, upper, rho, at_lower, at_upper, at_most: bool):
+    """At a vertex the entries that move first as the sum rises; as it falls, where all are at the upper bound.
+
+    With 1ᵀx <= r and t >= ρ 1ᵀx the sum stays below r where the next entry is not above that t.
+    """
+    inside = (lower < upper)[..., None] & (b > -jnp.inf)
+    rising = inside & at_lower
+    if at_most:
+        rising &= b > (rho * radius)[..., None]
+    next_up = jnp.max(jnp.where(rising, b, -jnp.inf), axis=-1, keepdims=True)
+    first = rising & (b == next_up)
+    if at_most:
+        return first
+    falling = inside & at_upper & ~rising.any(-1, keepdims=True)
+    next_down = jnp.min(jnp.where(falling, b, jnp.inf), axis=-1, keepdims=True)
+    return first | falling & (b == next_down)
 
 
 @functools.partial(jax.jit, static_argnames="at_most")

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 
 # Newton and the halving of the floats between the bounds need a few dozen steps at the very most.
 _MAX_STEPS = 256
+# Each rest is some 2^24 (float64: 2^53) times smaller than the one before.
+MOST_RESTS = 12
 
 
 def _key(value):
@@ -45,6 +48,11 @@ def sum_downwards(a, b):
     return jnp.where(rest < 0, _value(_key(s) - 1), s)
 
 
+def dense(primal, tangent):
+    """A tangent as an array."""
+    return jnp.zeros_like(primal) if isinstance(tangent, SymbolicZero) else tangent
+
+
 def count(which, t):
     """How many entries of each vector are selected, as floats; t is any finite number per vector.
 
@@ -55,17 +63,18 @@ def count(which, t):
     return jnp.where(which, (zero + 1)[..., None], zero[..., None]).sum(-1)
 
 
-def search(b, center, start, high, radius, lower, upper, rho, done, *, at_most: bool):
+def search(b, center, start, high, radius, lower, upper, rho, done, *, at_most: bool, origin=0.0):
     """The threshold minus the center, and whether the sum is tight.
 
     Args:
         b: [..., m]; center, start: [...], and high, a bound on the result, too.
         done: [...], vectors to leave alone.
+        origin: [...], what b was lowered by.
     """
     m = b.shape[-1]
     eps = jnp.finfo(b.dtype).eps
     # Below this the sum of x is rounding.
-    noise = 4 * eps * (jnp.abs(radius) + m * jnp.where(lower > -jnp.inf, jnp.abs(lower), 0))
+    noise = 4 * eps * _size(radius, lower, m)
 
     def equation(t):
         # Sum and count share no array: XLA for CPUs would write one of the size of b between them.
@@ -78,7 +87,7 @@ def search(b, center, start, high, radius, lower, upper, rho, done, *, at_most: 
         over = s - radius
         if not at_most:
             return over, n, t + over / n, jnp.abs(over) <= noise, jnp.ones_like(t, bool)
-        bias = rho * s - (t + center)
+        bias = rho * s - (t + center + origin)
         step = jnp.maximum(jnp.where(n > 0, t + over / n, -jnp.inf), t + bias / (1 + rho * n))
         held = over >= bias
         # The second equation has a slope even where no entry is free.
@@ -116,9 +125,39 @@ def search(b, center, start, high, radius, lower, upper, rho, done, *, at_most: 
     return t, tight
 
 
+def _size(radius, lower, m: int):
+    """Of the numbers that the sum of x is made of."""
+    return jnp.abs(radius) + m * jnp.where(lower > -jnp.inf, jnp.abs(lower), 0)
+
+
 def refine(b, center, radius, lower, upper, rho, done, *, at_most: bool):
-    """(x, tight) near a threshold that is known up to rounding: the rest is a difference from it."""
+    """(x, tight) near a threshold that is known up to rounding: the rest is a difference from it.
+
+    Where b is so large that this rest is rough too, there are differences from it again.
+    """
     zero, infinity = jnp.zeros_like(center), jnp.full_like(center, jnp.inf)
-    t, tight = search(b, center, zero, infinity, radius, lower, upper, rho, done, at_most=at_most)
-    x = (b - center[..., None]) - t[..., None]
+
+    def rest(b, center, origin):
+        numbers = radius, lower, upper, rho, done
+        t, tight = search(b, center, zero, infinity, *numbers, at_most=at_most, origin=origin)
+        return t, tight, ~done & (jnp.abs(t) > 4 * _size(radius, lower, b.shape[-1]))
+
+    def again(t, tight, rough):
+        def body(carry):
+            steps, b, origin, t, *_ = carry
+            b, origin = b - t[..., None], origin + t
+            return steps + 1, b, origin, *rest(b, zero, origin)
+
+        def more(carry):
+            return (carry[0] < MOST_RESTS) & carry[-1].any()
+
+        carry = (0, b - center[..., None], center, t, tight, rough)
+        _, near, _, t, tight, _ = jax.lax.while_loop(more, body, carry)
+        return near - t[..., None], tight
+
+    def enough(t, tight, _):
+        return (b - center[..., None]) - t[..., None], tight
+
+    found = rest(b, center, zero)
+    x, tight = jax.lax.cond(found[-1].any(), again, enough, *found)
     return jnp.clip(x, lower[..., None], upper[..., None]), tight

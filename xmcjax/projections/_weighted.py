@@ -13,12 +13,15 @@ Source: K. Kiwiel, "Variable fixing algorithms for the continuous quadratic knap
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 
 from xmcjax import native
 from xmcjax.projections import _devices
-from xmcjax.projections._threshold import between
+from xmcjax.projections._threshold import MOST_RESTS, between, dense
 
 # From here on every step halves the floats between the bounds, of which there are fewer than 2^64.
 _NEWTON_STEPS = 48
@@ -48,10 +51,24 @@ def _jnp_project(b, radius, lower, upper, weights):
     bad = ~(reached & jnp.all(proper, axis=-1))
     finite = jnp.where(left_out | ~proper, 0, b)
     arguments = (lower, upper, weights, radius, bad)
-    center, _ = _search(finite, left_out, *arguments)
-    # once more from there: what is left of t is a difference, in which nothing large cancels
-    t, x = _search(finite - center[..., None] * weights, left_out, *arguments)
-    return jnp.where(bad[..., None], jnp.nan, x), center + t
+    center, x = _search(finite, left_out, *arguments)
+    size = jnp.abs(radius) + jnp.minimum(*sizes).sum(-1)
+
+    # once more from there, what is left of t is a difference, in which nothing large cancels; and again where
+    # b is so large that the rest is rough too
+    def body(carry):
+        steps, b, whole, t, _, _ = carry
+        b = b - t[..., None] * weights
+        t, x = _search(b, left_out, *arguments)
+        rough = ~bad & (jnp.abs(t) * jnp.max(jnp.abs(weights), axis=-1) > 4 * size)
+        return steps + 1, b, whole + t, t, x, rough
+
+    def more(carry):
+        return (carry[0] < MOST_RESTS) & carry[-1].any()
+
+    carry = (0, finite, center, center, x, ~bad)
+    _, _, t, _, x, _ = jax.lax.while_loop(more, body, carry)
+    return jnp.where(bad[..., None], jnp.nan, x), t
 
 
 def _product(weights, bound):
@@ -85,20 +102,40 @@ def _search(b, left_out, lower, upper, weights, radius, done):
     return t, point(t)[1]
 
 
-@weighted_projection.defjvp
+@functools.partial(weighted_projection.defjvp, symbolic_zeros=True)
 def _(primals, tangents):
-    *_, lower, upper, weights = primals
-    db, dradius, dlower, dupper, dweights = tangents
+    b, _, lower, upper, weights = primals
+    sum_moves = not all(isinstance(tangent, SymbolicZero) for tangent in tangents[1:])
+    db, dradius, dlower, dupper, dweights = map(dense, primals, tangents)
     x, t = weighted_projection(*primals)
     at_lower = x <= lower
     at_upper = (x >= upper) & ~at_lower
     free = ~(at_lower | at_upper)
+    if sum_moves:  # else an entry that is freed at a vertex stays where it is
+        at_vertex = ~jnp.any(free & (weights != 0), axis=-1, keepdims=True)
+        first = at_vertex & _first_to_move(b, lower, upper, weights, at_lower, at_upper)
+        free, db = free | first, jnp.where(first, 0, db)
+        dweights_moved = jnp.where(first, 0, dweights)
+    else:
+        dweights_moved = dweights
     # on the free entries dx = db − t dw − w dt, and wᵀx = r says dt
-    moved = jnp.where(free, db - t[..., None] * dweights, jnp.where(at_upper, dupper, dlower))
+    moved = jnp.where(free, db - t[..., None] * dweights_moved, jnp.where(at_upper, dupper, dlower))
     slope = jnp.sum(jnp.where(free, weights * weights, 0), axis=-1)
     off = jnp.sum(weights * moved + x * dweights, axis=-1) - dradius
     dt = jnp.where(slope > 0, off / jnp.where(slope > 0, slope, 1), 0)
     return (x, t), (jnp.where(free, moved - weights * dt[..., None], moved), dt)
+
+
+def _first_to_move(b, lower, upper, weights, at_lower, at_upper):
+    """At a vertex the entries that move first as wᵀx rises; as it falls, where it cannot rise."""
+    inside = (lower < upper) & (b > -jnp.inf) & (weights != 0)
+    # the t at which an entry leaves its bound, where b − t w is the bound
+    leaves = (b - jnp.where(at_lower, lower, upper)) / jnp.where(weights == 0, 1, weights)
+    rising = inside & jnp.where(weights > 0, at_lower, at_upper)
+    falling = inside & ~rising & ~jnp.any(rising, axis=-1, keepdims=True)
+    next_up = jnp.max(jnp.where(rising, leaves, -jnp.inf), axis=-1, keepdims=True)
+    next_down = jnp.min(jnp.where(falling, leaves, jnp.inf), axis=-1, keepdims=True)
+    return rising & (leaves == next_up) | falling & (leaves == next_down)
 
 
 @jax.jit

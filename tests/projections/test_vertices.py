@@ -1,0 +1,130 @@
+"""Derivatives at vertices, where no entry lies between its bounds, and entries far larger than the radius."""
+
+from __future__ import annotations
+
+import contextlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from xmcjax import projections
+from xmcjax.native import twins
+
+H = 1e-6
+
+
+def knapsack(x, radius, lower, upper):
+    return projections.knapsack(x, radius, lower, upper)
+
+
+def weighted(x, radius, lower, upper):
+    return projections.knapsack(x, radius, lower, upper, weights=jnp.ones_like(x))
+
+
+def capped(x, radius, lower, upper):
+    return projections.capped_simplex(x, radius, upper)
+
+
+def vertices(f, count: int, seed: int):
+    """Vectors whose projection with r = 2, l = 0, u = 1 is a vertex, all of it."""
+    x = 3 * np.random.default_rng(seed).normal(size=(40 * count, 6))
+    p = f(jnp.asarray(x), 2.0, 0.0, 1.0)
+    at_bound = np.all((p == 0) | (p == 1), axis=1) & (p.sum(1) == 2)
+    assert at_bound.sum() >= count
+    return jnp.asarray(x[at_bound][:count])
+
+
+CASES = [(f, place) for f in (knapsack, capped, weighted) for place in (1, 2, 3)]
+CASES.remove((capped, 2))  # its lower bound is 0
+
+
+@pytest.mark.parametrize(("f", "place"), CASES)
+def test_the_derivative_is_that_of_a_side(f, place):
+    x = vertices(f, 100, place)
+    numbers = [x, jnp.asarray(2.0), jnp.asarray(0.0), jnp.asarray(1.0)]
+
+    def rows(derivative, place):
+        return jax.jit(jax.vmap(derivative(f, place), (0, None, None, None)))(*numbers)
+
+    found = rows(jax.jacfwd, place)
+    np.testing.assert_allclose(rows(jax.jacrev, place), found, rtol=0, atol=1e-12)
+    errors = []
+    for sign in (1, -1):
+        moved = [*numbers]
+        moved[place] = moved[place] + sign * H
+        errors.append(np.abs(found - sign * (f(*moved) - f(*numbers)) / H).max(axis=1))
+    assert np.max(np.minimum(*errors)) < 1e-6
+    # rows whose sum is below the radius do not follow it
+    assert np.mean(np.any(found != 0, axis=1)) > (0.7 if f is capped else 0.99)
+    # they stay where they are when x moves
+    assert not np.any(rows(jax.jacfwd, 0))
+
+
+def test_the_sum_moves_with_the_radius():
+    x = 3 * jnp.asarray(np.random.default_rng(0).normal(size=(1000, 20)))
+    rows = jax.jit(jax.vmap(jax.grad(lambda r, x: projections.knapsack(x, r, 0.0, 1.0).sum()), (None, 0)))
+    np.testing.assert_allclose(rows(4.0, x), 1, rtol=1e-12)
+    rows = jax.jit(jax.vmap(jax.grad(lambda u, x: projections.knapsack(x, 4.0, 0.0, u).sum()), (None, 0)))
+    np.testing.assert_allclose(rows(1.0, x), 0, atol=1e-12)
+
+
+def test_entries_that_leave_together_share():
+    x = jnp.array([5.0, 1.0, 1.0, -3.0])
+    np.testing.assert_array_equal(jax.jacfwd(lambda r: knapsack(x, r, 0.0, 1.0))(1.0), [0, 0.5, 0.5, 0])
+    # all at the upper bound: the sum can but fall
+    np.testing.assert_array_equal(jax.jacfwd(lambda r: knapsack(x, r, 0.0, 1.0))(4.0), [0, 0, 0, 1])
+    np.testing.assert_array_equal(jax.jacfwd(lambda r: projections.simplex(x, r))(0.0), [1, 0, 0, 0])
+
+
+@pytest.mark.parametrize("place", [1, 2, 3, 4])
+def test_weights_of_either_sign(place):
+    rng = np.random.default_rng(place)
+    f = projections.knapsack
+    for _ in range(40):
+        weights = rng.choice([1.0, 2.0, -1.0, 0.5, 0.0], 6)
+        weights[0] = 1.0
+        at_upper = rng.integers(0, 2, 6)
+        at_upper[0] = 0
+        x = jnp.asarray(4 * rng.normal(size=6))
+        numbers = [x, jnp.asarray(float(weights @ at_upper)), jnp.zeros(6), jnp.ones(6), jnp.asarray(weights)]
+        direction = jnp.asarray(rng.normal(size=numbers[place].shape))
+
+        def moved(number, numbers=numbers):
+            return f(*numbers[:place], number, *numbers[place + 1 :])
+
+        _, found = jax.jvp(moved, (numbers[place],), (direction,))
+        errors = []
+        for sign in (1, -1):
+            try:
+                side = sign * (moved(numbers[place] + sign * H * direction) - moved(numbers[place])) / H
+            except ValueError:  # the bounds leave no point on this side
+                continue
+            errors.append(float(jnp.max(jnp.abs(found - side))))
+        assert errors and min(errors) < 1e-4
+
+
+# x over a large number, the rest of x, and its projection onto the simplex, the knapsack and the capped
+# simplex with r = 1 and u = 3/4, and the knapsack with the weights 1, 2, 3
+FAR = {
+    "two alike": ([1, 1, -1], [0, 0, 0], [0.5, 0.5, 0], [0.5, 0.5, 0], [0.5, 0.5, 0], [0.75, 0.125, 0]),
+    "masked": ([0, -1, -1], [20, 0, 0], [1, 0, 0], [0.75, 0.125, 0.125], [0.75, 0, 0], [0.75, 0, 1 / 12]),
+}
+
+
+@pytest.mark.parametrize("path", ["native", "twins"])
+@pytest.mark.parametrize("name", FAR)
+@pytest.mark.parametrize("scale", [1e8, 1e14, 1e20, 1e24])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_large_entries_leave_the_sum_right(dtype, scale, name, path):
+    large, rest, *expected = FAR[name]
+    x = jnp.asarray(np.array(large) * scale + np.array(rest), dtype)
+    with twins() if path == "twins" else contextlib.nullcontext():
+        found = [
+            projections.simplex(x),
+            projections.knapsack(x, 1.0, 0.0, 0.75),
+            projections.capped_simplex(x, 1.0, 0.75),
+            projections.knapsack(x, 1.0, 0.0, 0.75, weights=jnp.array([1.0, 2.0, 3.0])),
+        ]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
