@@ -22,8 +22,19 @@ SEQUENTIAL = "one row is visited after another"
 
 
 def default_backend() -> str:
-    """The platform of JAX's default device where nobody chose one; the one place that asks for it."""
-    return jax.default_backend()
+    """The platform of JAX's default device where nobody chose one; the one place that asks for it.
+
+    Raises:
+        ValueError: this machine has none of those that ``JAX_PLATFORMS`` names.
+    """
+    try:
+        return jax.default_backend()
+    except (RuntimeError, AssertionError) as error:  # what JAX raises depends on the platform
+        wanted = jax.config.jax_platforms  # type: ignore[attr-defined]
+        said = f": {str(error).splitlines()[0]}" if str(error) else ""
+        raise ValueError(
+            f"JAX_PLATFORMS: expected platforms that this machine has, such as cpu, got {wanted!r}{said}"
+        ) from error
 
 
 def default_platform() -> str:

@@ -5,6 +5,8 @@ import errno
 import gzip
 import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -325,8 +327,51 @@ def test_options_without_a_meaning(ask, tmp_path, files):
     ask("convert", classes, *SVMLIGHT, *first).refused(said)
     ask("convert", files / "train.txt").done()
     ask("train", lists, *first).refused(f"--first-label is for classes and svmlight, {lists} has lists")
+    ask("train", classes, *SVMLIGHT, "--n-labels", 7).refused(
+        "--n-labels is for lists of labels: of svmlight"
+    )
+    of_kernel = ("--system", "kernel", "--approximation", "fourier")
+    ask("train", classes, *SVMLIGHT, *of_kernel).refused("--approximation fourier needs --rank, got none")
+    far = ("--first-label", 10**20)
+    ask("train", classes, *SVMLIGHT, *far).refused("--first-label: expected a number of up to", 10**20)
     for preset, said in (("Wikipedia", "Wikipedia needs --train"), ("eurlex-5k", "EURLex-4K, ")):
         ask("evaluate", files / "test.txt", "--propensities", preset).refused(said)
+    bins = ("--train", files / "train.txt", "--bins", 5, 10**20)
+    ask("evaluate", files / "test.txt", *bins).refused("--bins: expected ascending numbers from 1 on", 10**20)
+
+
+@pytest.mark.parametrize("platform", ["cuda", "nonsense"])
+def test_a_platform_that_is_not_there(tmp_path, files, platform):
+    """In processes of their own: JAX has begun on the CPU in this one."""
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "xmcjax", *map(str, arguments)]
+        environment = os.environ | {"JAX_PLATFORMS": platform}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+    for system in ("one-vs-all", "multinomial"):
+        model = tmp_path / system
+        found = run("train", "--system", system, "--train", files / "train.txt", "--model", model)
+        (line,) = found.stderr.splitlines()
+        assert found.returncode == 2 and not model.exists()
+        assert "error: JAX_PLATFORMS: expected platforms that this machine has, such as cpu, got" in line
+        assert repr(platform) in line
+    found = run("info")
+    assert (
+        found.returncode == 0 and "none: JAX_PLATFORMS: expected" in found.stdout and "cache" in found.stdout
+    )
+
+
+def test_an_output_that_lacks_characters(tmp_path, files, model):
+    odd = tmp_path / "vorhersage_ö.txt"
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    predict = ("predict", "--model", model, "--data", files / "test.txt", "--out", odd)
+    for arguments in (predict, ("inspect", "--model", model), ("train", "--help")):
+        command = [sys.executable, "-m", "xmcjax", *map(str, arguments)]
+        found = subprocess.run(command, env=environment, capture_output=True, timeout=120)
+        assert found.returncode == 0, found.stderr
+        found.stdout.decode("ascii")
+    assert odd.exists()
 
 
 @pytest.mark.parametrize(

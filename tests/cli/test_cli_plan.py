@@ -129,6 +129,7 @@ def test_a_model_that_the_disk_does_not_hold_is_refused(xmcjax, monkeypatch, fil
         (("--shape", "1,2,3"), "--shape: expected four or five whole numbers N,D,NNZ,L, got '1,2,3'"),
         (("--shape", "10,2,30,4"), "no more entries than rows times features"),
         (("--shape", "10,20,5,4"), "an entry of the features"),
+        (("--shape", "10,20,50,4,41"), "no more entries than rows times features or labels"),
         (("--shape", "0,20,5,4"), "at least one row"),
         (("--shape", "10,20,30,4", "--workers", "0"), "--workers: expected at least 1, got 0"),
         (("--shape", "10,20,30,4", "--n-jobs", "0"), "--n-jobs"),

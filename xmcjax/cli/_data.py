@@ -59,6 +59,8 @@ else:
     DtypeName = one_of(("float32", "float64"))
 
 _MOST_LABELS = 2**31 - 1
+# Of numbers of classes: their differences are int64.
+_MOST_OF_A_CLASS = 2**62
 # Bytes of rows that are predicted at a time.
 _PIECE = 16 << 20
 
@@ -124,6 +126,8 @@ class DataOptions:
                 *others, last = meant
                 listed = f"{', '.join(others)} or {last}" if others else last
                 raise ValueError(f"--{name.replace('_', '-')} is for --format {listed}")
+        if self.sizes[1] is not None and not self.multilabel and set(formats) == {"svmlight"}:
+            raise ValueError("--n-labels is for lists of labels: of svmlight files it needs --multilabel")
         if self.first_label and (path := formats.get("xmc")) is not None:
             raise ValueError(f"--first-label is for svmlight files and classes: {path} is xmc, from 0 on")
 
@@ -405,6 +409,8 @@ def _header_line(format: str) -> int | None:
 
 def _class_matrix(path: Path, classes: np.ndarray, first: int) -> sp.csr_matrix:
     """One label per row: class `first` is label 0."""
+    if abs(first) > _MOST_OF_A_CLASS:
+        raise ValueError(f"--first-label: expected a number of up to {_MOST_OF_A_CLASS:,}, got {first}")
     labels = classes - first
     wrong = np.flatnonzero((labels < 0) | (labels > _MOST_LABELS))
     if wrong.size:

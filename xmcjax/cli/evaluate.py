@@ -30,6 +30,8 @@ from xmcjax.models import read_predictions
 
 # Bytes that metrics take for a label.
 _LABEL = 64
+# Edges of bins are below this: they are int64.
+_BEYOND_BINS = 2**63
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +86,7 @@ def run(options: Options) -> None:
         raise ValueError("--train-labels-file needs --train, got none")
     if options.bins and options.train is None:
         raise ValueError("--bins needs --train, got none")
-    if options.bins and not all(a < b for a, b in zip((0, *options.bins), options.bins, strict=False)):
+    if options.bins and not all(a < b for a, b in itertools.pairwise((0, *options.bins, _BEYOND_BINS))):
         given = " ".join(map(str, options.bins))
         raise ValueError(f"--bins: expected ascending numbers from 1 on, got {given}")
     if (options.held_out is None) != (options.held_out_predictions is None):

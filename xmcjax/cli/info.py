@@ -52,24 +52,26 @@ def run(options: Options) -> None:
 def _devices() -> str:
     import jax
 
+    from xmcjax._platform import default_backend
+
     try:
-        devices = jax.devices()
-    except RuntimeError as error:
-        return f"none: {str(error).splitlines()[0]}"
-    return f"{jax.default_backend()}: " + ", ".join(str(device) for device in devices)
+        platform = default_backend()
+    except ValueError as error:
+        return f"none: {error}"
+    return f"{platform}: " + ", ".join(str(device) for device in jax.devices())
 
 
 def _training() -> str:
     try:
         return training_path()
-    except (ImportError, RuntimeError) as error:  # said above: no device, or a library that is broken
+    except (ImportError, RuntimeError, ValueError) as error:  # said above: no device, or a broken library
         return f"none: {str(error).splitlines()[0]}"
 
 
 def _paths() -> dict[str, str]:
     try:
         return solver_paths()
-    except (ImportError, RuntimeError):  # a library that is broken or no device: the lines above say which
+    except (ImportError, RuntimeError, ValueError):  # a broken library or no device: said above
         return {}
 
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import importlib
 import inspect
+import io
 import os
 import signal
 import sys
@@ -72,6 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         read, and ``--help``, leave by SystemExit.
     """
     keep_numbers_of_outputs()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what its encoding lacks is escaped, as on stderr
+        sys.stdout.reconfigure(errors="backslashreplace")
     if "numpy" not in sys.modules:
         os.environ.setdefault(*_BLAS_WAITS)
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -167,6 +170,10 @@ def _read_and_run(name: str, arguments: list[str]) -> int:
     if shown:
         print(f'system = "{system}"\n{toml(options)}' if system else toml(options))
         return 0
+    if name in ("train", "demo"):
+        from xmcjax._platform import default_backend
+
+        default_backend()  # a platform that is not there is said before anything is read or written
     with _warnings_in_one_line(), _as_json(name) if as_json else contextlib.nullcontext():
         return command.run(options) or 0
 

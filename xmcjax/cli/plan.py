@@ -132,12 +132,19 @@ def _parsed(text: str) -> Shape:
     if len(parts) not in (4, 5) or not all(part.strip().isdecimal() for part in parts):
         raise ValueError(f"--shape: expected four or five whole numbers N,D,NNZ,L, got {text!r}")
     n, d, entries, labels, *more = map(int, parts)
-    positives = more[0] if more else round(_OF_A_ROW * n)
-    shape = Shape(n, d, entries, min(positives, n * labels), labels)
-    if min(shape) < 1 or entries < n or entries > n * d or positives < n or max(shape) > _MOST:
+    positives = more[0] if more else min(round(_OF_A_ROW * n), n * labels)
+    shape = Shape(n, d, entries, positives, labels)
+    if (
+        positives > n * labels
+        or min(shape) < 1
+        or entries < n
+        or entries > n * d
+        or positives < n
+        or max(shape) > _MOST
+    ):
         raise ValueError(
             "--shape: expected at least one row, feature and label, an entry of the features and a label for "
-            f"each row, and no more entries than rows times features, got {text!r}"
+            f"each row, and no more entries than rows times features or labels, got {text!r}"
         )
     return shape
 

@@ -42,5 +42,11 @@ class Options(ClassOptions):
 
 @compilation_cache()
 def run(options: Options) -> int:
-    """Trains and stores; 75 where the time was over, else 0."""
+    """Trains and stores; 75 where the time was over, else 0.
+
+    Raises:
+        ValueError: an approximation without a rank, and what `train` raises.
+    """
+    if options.rank is None and options.approximation != _OPTIONS["approximation"].default:
+        raise ValueError(f"--approximation {options.approximation} needs --rank, got none")
     return train(options, KernelLogisticClassifier(**checked(options, _OPTIONS)), "kernel")
