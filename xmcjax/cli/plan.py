@@ -134,14 +134,9 @@ def _parsed(text: str) -> Shape:
     n, d, entries, labels, *more = map(int, parts)
     positives = more[0] if more else min(round(_OF_A_ROW * n), n * labels)
     shape = Shape(n, d, entries, positives, labels)
-    if (
-        positives > n * labels
-        or min(shape) < 1
-        or entries < n
-        or entries > n * d
-        or positives < n
-        or max(shape) > _MOST
-    ):
+    too_few = min(shape) < 1 or min(entries, positives) < n
+    too_many = entries > n * d or positives > n * labels or max(shape) > _MOST
+    if too_few or too_many:
         raise ValueError(
             "--shape: expected at least one row, feature and label, an entry of the features and a label for "
             f"each row, and no more entries than rows times features or labels, got {text!r}"
