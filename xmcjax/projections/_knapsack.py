@@ -44,7 +44,7 @@ def _jnp_project(b, radius, lower, upper, rho, *, at_most: bool):
     start = jnp.where(jnp.abs(start) < jnp.inf, start, 0)
     high = jnp.where(lower > -jnp.inf, top - lower, jnp.inf)
     zero = jnp.zeros_like(start)
-    center, _ = _threshold.search(b, zero, start, high, radius, lower, upper, rho, bad, at_most=at_most)
+    center, _ = _threshold.search(b, [zero], start, high, radius, lower, upper, rho, bad, at_most=at_most)
     x, tight = _threshold.refine(b, center, radius, lower, upper, rho, bad, at_most=at_most)
     return jnp.where(bad[..., None], jnp.nan, x), tight.astype(b.dtype)
 

@@ -12,8 +12,9 @@ from jax.custom_derivatives import SymbolicZero
 
 # Newton and the halving of the floats between the bounds need a few dozen steps at the very most.
 _MAX_STEPS = 256
-# Each rest is some 2^24 (float64: 2^53) times smaller than the one before.
-MOST_RESTS = 12
+# Each rest is some 2^24 (float64: 2^53) times smaller than the one before. A loop of these loops would have no
+# bound, but JAX does not lower one where explicit axes of a mesh are the rows.
+MORE_RESTS = 3
 
 
 def _key(value):
@@ -63,13 +64,13 @@ def count(which, t):
     return jnp.where(which, (zero + 1)[..., None], zero[..., None]).sum(-1)
 
 
-def search(b, center, start, high, radius, lower, upper, rho, done, *, at_most: bool, origin=0.0):
-    """The threshold minus the center, and whether the sum is tight.
+def search(b, parts, start, high, radius, lower, upper, rho, done, *, at_most: bool):
+    """The threshold less its parts, and whether the sum is tight.
 
     Args:
-        b: [..., m]; center, start: [...], and high, a bound on the result, too.
+        b: [..., m]; start: [...], and high, a bound on the result, too.
+        parts: of the threshold, [...] each, that are taken from b one after another.
         done: [...], vectors to leave alone.
-        origin: [...], what b was lowered by.
     """
     m = b.shape[-1]
     eps = jnp.finfo(b.dtype).eps
@@ -78,22 +79,25 @@ def search(b, center, start, high, radius, lower, upper, rho, done, *, at_most: 
 
     def equation(t):
         # Sum and count share no array: XLA for CPUs would write one of the size of b between them.
-        s = jnp.clip((b - center[..., None]) - t[..., None], lower[..., None], upper[..., None]).sum(-1)
+        near = _lowered(b, parts[:-1])
+        center = parts[-1]
+        s = jnp.clip((near - center[..., None]) - t[..., None], lower[..., None], upper[..., None]).sum(-1)
         # Rounded to the nearest float, a bound can be an entry that lies beyond it, or all equal ones.
         least, most = sum_downwards(center, t + lower), -sum_downwards(-center, -(t + upper))
-        n = count((b > least[..., None]) & (b < most[..., None]), t)
+        n = count((near > least[..., None]) & (near < most[..., None]), t)
         # 1ᵀx = r, and for the other sets 1ᵀx <= r and t >= ρ 1ᵀx, one of them with equality: the
         # larger of the two gaps is zero, and falls with t.
         over = s - radius
         if not at_most:
             return over, n, t + over / n, jnp.abs(over) <= noise, jnp.ones_like(t, bool)
-        bias = rho * s - (t + center + origin)
+        whole = t + sum(parts[::-1])
+        bias = rho * s - whole
         step = jnp.maximum(jnp.where(n > 0, t + over / n, -jnp.inf), t + bias / (1 + rho * n))
         held = over >= bias
         # The second equation has a slope even where no entry is free.
         n = jnp.where(held, n, jnp.maximum(n, 1))
-        near = jnp.where(held, jnp.abs(over) <= noise, jnp.abs(bias) <= 4 * eps * jnp.abs(t + center))
-        return jnp.maximum(over, bias), n, step, near, held
+        close = jnp.where(held, jnp.abs(over) <= noise, jnp.abs(bias) <= 4 * eps * jnp.abs(whole))
+        return jnp.maximum(over, bias), n, step, close, held
 
     def body(carry):
         steps, t, low, high, tight, done = carry
@@ -125,6 +129,13 @@ def search(b, center, start, high, radius, lower, upper, rho, done, *, at_most: 
     return t, tight
 
 
+def _lowered(b, parts):
+    """b less the parts of a threshold, one after another: near it these are exact."""
+    for part in parts:
+        b = b - part[..., None]
+    return b
+
+
 def _size(radius, lower, m: int):
     """Of the numbers that the sum of x is made of."""
     return jnp.abs(radius) + m * jnp.where(lower > -jnp.inf, jnp.abs(lower), 0)
@@ -136,28 +147,13 @@ def refine(b, center, radius, lower, upper, rho, done, *, at_most: bool):
     Where b is so large that this rest is rough too, there are differences from it again.
     """
     zero, infinity = jnp.zeros_like(center), jnp.full_like(center, jnp.inf)
-
-    def rest(b, center, origin):
-        numbers = radius, lower, upper, rho, done
-        t, tight = search(b, center, zero, infinity, *numbers, at_most=at_most, origin=origin)
-        return t, tight, ~done & (jnp.abs(t) > 4 * _size(radius, lower, b.shape[-1]))
-
-    def again(t, tight, rough):
-        def body(carry):
-            steps, b, origin, t, *_ = carry
-            b, origin = b - t[..., None], origin + t
-            return steps + 1, b, origin, *rest(b, zero, origin)
-
-        def more(carry):
-            return (carry[0] < MOST_RESTS) & carry[-1].any()
-
-        carry = (0, b - center[..., None], center, t, tight, rough)
-        _, near, _, t, tight, _ = jax.lax.while_loop(more, body, carry)
-        return near - t[..., None], tight
-
-    def enough(t, tight, _):
-        return (b - center[..., None]) - t[..., None], tight
-
-    found = rest(b, center, zero)
-    x, tight = jax.lax.cond(found[-1].any(), again, enough, *found)
+    numbers = radius, lower, upper, rho
+    parts = [center]
+    t, tight = search(b, parts, zero, infinity, *numbers, done, at_most=at_most)
+    for _ in range(MORE_RESTS):
+        rough = ~done & (jnp.abs(t) > 4 * _size(radius, lower, b.shape[-1]))
+        parts.append(t)
+        t, again = search(b, parts, zero, infinity, *numbers, ~rough, at_most=at_most)
+        tight = jnp.where(rough, again, tight)
+    x = _lowered(b, parts) - t[..., None]
     return jnp.clip(x, lower[..., None], upper[..., None]), tight

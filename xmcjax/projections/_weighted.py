@@ -21,7 +21,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from xmcjax import native
 from xmcjax.projections import _devices
-from xmcjax.projections._threshold import MOST_RESTS, between, dense
+from xmcjax.projections._threshold import MORE_RESTS, between, dense
 
 # From here on every step halves the floats between the bounds, of which there are fewer than 2^64.
 _NEWTON_STEPS = 48
@@ -50,24 +50,16 @@ def _jnp_project(b, radius, lower, upper, weights):
     proper = (b < jnp.inf) & (lower <= upper) & jnp.isfinite(weights) & ~(left_out & jnp.isneginf(lower))
     bad = ~(reached & jnp.all(proper, axis=-1))
     finite = jnp.where(left_out | ~proper, 0, b)
-    arguments = (lower, upper, weights, radius, bad)
-    center, x = _search(finite, left_out, *arguments)
+    arguments = (lower, upper, weights, radius)
+    t, _ = _search(finite, left_out, *arguments, bad)
     size = jnp.abs(radius) + jnp.minimum(*sizes).sum(-1)
-
     # once more from there, what is left of t is a difference, in which nothing large cancels; and again where
     # b is so large that the rest is rough too
-    def body(carry):
-        steps, b, whole, t, _, _ = carry
-        b = b - t[..., None] * weights
-        t, x = _search(b, left_out, *arguments)
-        rough = ~bad & (jnp.abs(t) * jnp.max(jnp.abs(weights), axis=-1) > 4 * size)
-        return steps + 1, b, whole + t, t, x, rough
-
-    def more(carry):
-        return (carry[0] < MOST_RESTS) & carry[-1].any()
-
-    carry = (0, finite, center, center, x, ~bad)
-    _, _, t, _, x, _ = jax.lax.while_loop(more, body, carry)
+    near, rough = finite, ~bad
+    for _ in range(1 + MORE_RESTS):
+        near = near - t[..., None] * weights
+        t, x = _search(near, left_out, *arguments, ~rough)
+        rough &= jnp.abs(t) * jnp.max(jnp.abs(weights), axis=-1) > 4 * size
     return jnp.where(bad[..., None], jnp.nan, x), t
 
 
