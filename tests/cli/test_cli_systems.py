@@ -185,6 +185,14 @@ def test_a_directory_with_a_model_is_left_alone(xmcjax, classes, trained, conten
     assert contents(trained(system)) == before
 
 
+def test_one_vs_all_goes_on_from_no_other_system(xmcjax, classes, trained, contents):
+    before = contents(trained("multiclass"))
+    train = ("train", "--train", classes / "train.txt", "--model", trained("multiclass"), "--resume")
+    said = "was started with system (--system) = 'multiclass', this run has 'one-vs-all'"
+    xmcjax(*train).refused(said)
+    assert contents(trained("multiclass")) == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -217,6 +217,9 @@ def train_to_directory(
     try:
         opened = ShardWriter(directory, made, (first, last), shard_size, arrays, resume)
     except ModelMismatchError as error:
+        if error.key == "system":  # which a model of one-vs-all does not name
+            key = "system (--system)"
+            raise ModelMismatchError(error.path, key, error.found, repr("one-vs-all")) from error
         if error.key not in _FLAGS:
             raise
         key = f"{error.key} ({_FLAGS[error.key]})"
