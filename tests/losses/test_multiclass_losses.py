@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import itertools
 import math
+import weakref
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -304,6 +308,53 @@ def test_a_projection_of_fenchel_young_may_depend_on_what_is_differentiated(wrap
         difference = (f(at + h * direction) - f(at - h * direction)) / (2 * h)
         np.testing.assert_allclose(jnp.vdot(wrap(jax.grad(f))(at), direction), difference, rtol=1e-6)
         assert abs(difference) > 0.1
+
+
+def test_a_projection_of_fenchel_young_may_have_a_mask_or_be_any_callable():
+    z, t, mask = jnp.array([[0.5, 2.0, 1.0]]), jnp.array([[1.0, 0.0, 0.0]]), jnp.array([True, False, True])
+
+    def masked(z, mask):
+        def projection(x):
+            return projections.simplex(jnp.where(mask, x, -jnp.inf))
+
+        return jnp.sum(losses.fenchel_young(z, t, projection))
+
+    expected = jax.grad(masked)(z, mask)
+    np.testing.assert_allclose(expected, [[-0.75, 0, 0.75]], atol=1e-15)
+    np.testing.assert_allclose(jax.grad(jax.jit(masked))(z, mask), expected, atol=1e-15)
+    np.testing.assert_allclose(jax.lax.map(lambda m: jax.grad(masked)(z, m), mask[None])[0], expected)
+
+    @dataclasses.dataclass
+    class Simplex:  # no key of a table
+        radius: Any
+
+        def __call__(self, x):
+            return projections.simplex(x, self.radius)
+
+    changing = Simplex(1.0)
+    value = losses.fenchel_young(z, t, changing)
+
+    def of_radius(radius):
+        changing.radius = radius
+        return losses.fenchel_young(z, t, changing)[0]
+
+    np.testing.assert_allclose(of_radius(1.0), value[0])
+    h = 1e-6
+    difference = (of_radius(1.2 + h) - of_radius(1.2 - h)) / (2 * h)
+    np.testing.assert_allclose(jax.grad(of_radius)(1.2), difference, rtol=1e-6)
+
+
+def test_projections_of_fenchel_young_are_not_kept():
+    kept = []
+    for _ in range(3):
+        A = 2 * jnp.eye(3)
+        kept.append(weakref.ref(A))
+        jax.grad(
+            lambda z, A=A: losses.fenchel_young(z, jnp.eye(3)[0], lambda x: projections.simplex(x @ A) @ A.T)
+        )(jnp.array([0.1, 0.2, 0.3]))
+    del A
+    gc.collect()
+    assert not any(reference() is not None for reference in kept)
 
 
 def test_the_slope_of_a_hinge_at_its_bend_is_0():

@@ -36,6 +36,11 @@ def vertices(f, count: int, seed: int):
     return jnp.asarray(x[at_bound][:count])
 
 
+@pytest.fixture(params=[contextlib.nullcontext, twins], ids=["native", "twins"])
+def path(request):
+    return request.param
+
+
 CASES = [(f, place) for f in (knapsack, capped, weighted) for place in (1, 2, 3)]
 CASES.remove((capped, 2))  # its lower bound is 0
 
@@ -78,30 +83,41 @@ def test_entries_that_leave_together_share():
     np.testing.assert_array_equal(jax.jacfwd(lambda r: projections.simplex(x, r))(0.0), [1, 0, 0, 0])
 
 
+def _errors_by_side(numbers, place, direction):
+    """How far the derivative is from the difference to each side; none where the bounds leave no point."""
+
+    def moved(number):
+        return projections.knapsack(*numbers[:place], number, *numbers[place + 1 :])
+
+    here, found = jax.jvp(moved, (numbers[place],), (direction,))
+    for sign in (1, -1):
+        with contextlib.suppress(ValueError):
+            side = sign * (moved(numbers[place] + sign * H * direction) - here) / H
+            yield float(jnp.max(jnp.abs(found - side)))
+
+
+@pytest.mark.parametrize("vertex", [True, False])
 @pytest.mark.parametrize("place", [1, 2, 3, 4])
-def test_weights_of_either_sign(place):
+def test_weights_of_either_sign(place, vertex, path):
     rng = np.random.default_rng(place)
-    f = projections.knapsack
-    for _ in range(40):
+    for _ in range(20):
         weights = rng.choice([1.0, 2.0, -1.0, 0.5, 0.0], 6)
-        weights[0] = 1.0
+        weights[:2] = 1.0, 0.0
         at_upper = rng.integers(0, 2, 6)
         at_upper[0] = 0
-        x = jnp.asarray(4 * rng.normal(size=6))
-        numbers = [x, jnp.asarray(float(weights @ at_upper)), jnp.zeros(6), jnp.ones(6), jnp.asarray(weights)]
+        x = 4 * rng.normal(size=6)
+        x[1] = 0.5  # free, and no part of the sum
+        x, off = jnp.asarray(x), 0 if vertex else 0.3
+        numbers = [
+            x,
+            jnp.asarray(float(weights @ at_upper) + off),
+            jnp.zeros(6),
+            jnp.ones(6),
+            jnp.asarray(weights),
+        ]
         direction = jnp.asarray(rng.normal(size=numbers[place].shape))
-
-        def moved(number, numbers=numbers):
-            return f(*numbers[:place], number, *numbers[place + 1 :])
-
-        _, found = jax.jvp(moved, (numbers[place],), (direction,))
-        errors = []
-        for sign in (1, -1):
-            try:
-                side = sign * (moved(numbers[place] + sign * H * direction) - moved(numbers[place])) / H
-            except ValueError:  # the bounds leave no point on this side
-                continue
-            errors.append(float(jnp.max(jnp.abs(found - side))))
+        with path():
+            errors = list(_errors_by_side(numbers, place, direction))
         assert errors and min(errors) < 1e-4
 
 
@@ -113,14 +129,13 @@ FAR = {
 }
 
 
-@pytest.mark.parametrize("path", ["native", "twins"])
 @pytest.mark.parametrize("name", FAR)
-@pytest.mark.parametrize("scale", [1e8, 1e14, 1e20, 1e24])
+@pytest.mark.parametrize("scale", [1e8, 1e14, 1e20])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_large_entries_leave_the_sum_right(dtype, scale, name, path):
     large, rest, *expected = FAR[name]
     x = jnp.asarray(np.array(large) * scale + np.array(rest), dtype)
-    with twins() if path == "twins" else contextlib.nullcontext():
+    with path():
         found = [
             projections.simplex(x),
             projections.knapsack(x, 1.0, 0.0, 0.75),

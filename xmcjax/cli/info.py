@@ -55,10 +55,9 @@ def _devices() -> str:
     from xmcjax._platform import default_backend
 
     try:
-        platform = default_backend()
-    except ValueError as error:
-        return f"none: {error}"
-    return f"{platform}: " + ", ".join(str(device) for device in jax.devices())
+        return f"{default_backend()}: " + ", ".join(str(device) for device in jax.devices())
+    except (RuntimeError, ValueError) as error:
+        return f"none: {str(error).splitlines()[0]}"
 
 
 def _training() -> str:

@@ -73,11 +73,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         read, and ``--help``, leave by SystemExit.
     """
     keep_numbers_of_outputs()
-    if isinstance(sys.stdout, io.TextIOWrapper):  # what its encoding lacks is escaped, as on stderr
-        sys.stdout.reconfigure(errors="backslashreplace")
     if "numpy" not in sys.modules:
         os.environ.setdefault(*_BLAS_WAITS)
     arguments = list(sys.argv[1:] if argv is None else argv)
+    with _escaping(sys.stdout):
+        return _answer(arguments)
+
+
+@contextlib.contextmanager
+def _escaping(stream):
+    """What the encoding of a stream lacks is escaped, as it is on stderr."""
+    if not isinstance(stream, io.TextIOWrapper):
+        yield
+        return
+    before = stream.errors
+    stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError, ValueError):  # its reader may be gone
+            stream.reconfigure(errors=before)
+
+
+def _answer(arguments: list[str]) -> int:
     if arguments and arguments[0] in ("-h", "--help"):
         print(_usage())
         return 0
@@ -170,7 +188,8 @@ def _read_and_run(name: str, arguments: list[str]) -> int:
     if shown:
         print(f'system = "{system}"\n{toml(options)}' if system else toml(options))
         return 0
-    if name in ("train", "demo"):
+    cluster = getattr(options, "cluster", None)
+    if name in ("train", "demo") and not (cluster and cluster.flag()):  # else workers compute
         from xmcjax._platform import default_backend
 
         default_backend()  # a platform that is not there is said before anything is read or written

@@ -73,8 +73,9 @@ def fenchel_young(
 
 
 def _closes_over(projection: Callable, z: jax.Array) -> bool:
-    """Whether a projection depends on more numbers that are differentiated, such as a radius."""
-    return bool(jax.closure_convert(projection, z)[1])
+    """Whether a projection depends on more that is traced, such as a radius that is differentiated."""
+    # of a function that is made here, so that JAX keeps nothing of the projection
+    return any(isinstance(a, jax.core.Tracer) for a in jax.make_jaxpr(lambda x: projection(x))(z).consts)
 
 
 def sparsemax(scores, labels, *, where=None) -> jax.Array:

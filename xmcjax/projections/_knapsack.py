@@ -97,7 +97,7 @@ def _box_projection_jvp(at_most, primals, tangents):
 def _first_to_move(b, radius, lower, upper, rho, at_lower, at_upper, at_most: bool):
     """At a vertex the entries that move first as the sum rises; as it falls, where it cannot rise.
 
-    With 1ᵀx <= r and t >= ρ 1ᵀx the sum stays below r where the next entry is not above that t.
+    If `at_most`, t is ρ r at least: entries up to there stay at 0 as r rises, and the sum where it is.
     """
     inside = (lower < upper)[..., None] & (b > -jnp.inf)
     rising = inside & at_lower

@@ -55,12 +55,13 @@ def _jnp_project(b, radius, lower, upper, weights):
     size = jnp.abs(radius) + jnp.minimum(*sizes).sum(-1)
     # once more from there, what is left of t is a difference, in which nothing large cancels; and again where
     # b is so large that the rest is rough too
-    near, rough = finite, ~bad
+    near, rough, whole = finite, ~bad, t
     for _ in range(1 + MORE_RESTS):
         near = near - t[..., None] * weights
         t, x = _search(near, left_out, *arguments, ~rough)
+        whole = whole + t
         rough &= jnp.abs(t) * jnp.max(jnp.abs(weights), axis=-1) > 4 * size
-    return jnp.where(bad[..., None], jnp.nan, x), t
+    return jnp.where(bad[..., None], jnp.nan, x), whole
 
 
 def _product(weights, bound):
@@ -105,13 +106,16 @@ def _(primals, tangents):
     free = ~(at_lower | at_upper)
     if sum_moves:  # else an entry that is freed at a vertex stays where it is
         at_vertex = ~jnp.any(free & (weights != 0), axis=-1, keepdims=True)
-        first = at_vertex & _first_to_move(b, lower, upper, weights, at_lower, at_upper)
+        first, leaves = _first_to_move(b, lower, upper, weights, at_lower, at_upper)
+        first &= at_vertex
         free, db = free | first, jnp.where(first, 0, db)
+        # at a vertex t is any number of an interval, at whose end they leave their bounds
+        t_here = jnp.where(first.any(-1), leaves, t)
         dweights_moved = jnp.where(first, 0, dweights)
     else:
-        dweights_moved = dweights
+        t_here, dweights_moved = t, dweights
     # on the free entries dx = db − t dw − w dt, and wᵀx = r says dt
-    moved = jnp.where(free, db - t[..., None] * dweights_moved, jnp.where(at_upper, dupper, dlower))
+    moved = jnp.where(free, db - t_here[..., None] * dweights_moved, jnp.where(at_upper, dupper, dlower))
     slope = jnp.sum(jnp.where(free, weights * weights, 0), axis=-1)
     off = jnp.sum(weights * moved + x * dweights, axis=-1) - dradius
     dt = jnp.where(slope > 0, off / jnp.where(slope > 0, slope, 1), 0)
@@ -119,15 +123,16 @@ def _(primals, tangents):
 
 
 def _first_to_move(b, lower, upper, weights, at_lower, at_upper):
-    """At a vertex the entries that move first as wᵀx rises; as it falls, where it cannot rise."""
+    """At a vertex the entries that move first as wᵀx rises, or falls where it cannot rise, and their t."""
     inside = (lower < upper) & (b > -jnp.inf) & (weights != 0)
     # the t at which an entry leaves its bound, where b − t w is the bound
     leaves = (b - jnp.where(at_lower, lower, upper)) / jnp.where(weights == 0, 1, weights)
     rising = inside & jnp.where(weights > 0, at_lower, at_upper)
     falling = inside & ~rising & ~jnp.any(rising, axis=-1, keepdims=True)
-    next_up = jnp.max(jnp.where(rising, leaves, -jnp.inf), axis=-1, keepdims=True)
-    next_down = jnp.min(jnp.where(falling, leaves, jnp.inf), axis=-1, keepdims=True)
-    return rising & (leaves == next_up) | falling & (leaves == next_down)
+    next_up = jnp.max(jnp.where(rising, leaves, -jnp.inf), axis=-1)
+    next_down = jnp.min(jnp.where(falling, leaves, jnp.inf), axis=-1)
+    first = rising & (leaves == next_up[..., None]) | falling & (leaves == next_down[..., None])
+    return first, jnp.where(jnp.any(rising, axis=-1), next_up, next_down)
 
 
 @jax.jit
