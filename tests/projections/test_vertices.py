@@ -87,7 +87,8 @@ def _errors_by_side(numbers, place, direction):
     """How far the derivative is from the difference to each side; none where the bounds leave no point."""
 
     def moved(number):
-        return projections.knapsack(*numbers[:place], number, *numbers[place + 1 :])
+        x, radius, lower, upper, weights = (*numbers[:place], number, *numbers[place + 1 :])
+        return projections.knapsack(x, radius, lower, upper, weights)
 
     here, found = jax.jvp(moved, (numbers[place],), (direction,))
     for sign in (1, -1):

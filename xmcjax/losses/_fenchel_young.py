@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from xmcjax.losses._classes import Rows, accumulator, checked_scores, checked_targets, evaluate
@@ -75,7 +76,7 @@ def fenchel_young(
 def _closes_over(projection: Callable, z: jax.Array) -> bool:
     """Whether a projection depends on more that is traced, such as a radius that is differentiated."""
     # of a function that is made here, so that JAX keeps nothing of the projection
-    return any(isinstance(a, jax.core.Tracer) for a in jax.make_jaxpr(lambda x: projection(x))(z).consts)
+    return any(isinstance(a, Tracer) for a in jax.make_jaxpr(lambda x: projection(x))(z).consts)
 
 
 def sparsemax(scores, labels, *, where=None) -> jax.Array:
