@@ -1,5 +1,6 @@
 """Every malformed input gives its documented value or an error that names file, line and column."""
 
+import bz2
 import gzip
 import lzma
 import pickle
@@ -287,3 +288,25 @@ def test_an_archive_that_is_cut_names_the_line_reached(parser, write, suffix):
         load_xmc(write(content[: len(content) // 2], f"data.txt.{suffix}"), parser=parser)
     line = caught.value.line
     assert line is not None and 2000 < line < 3000
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "found"),
+    [
+        ("a.txt.bz2", bz2.compress(b"1 2 1\n0 1:1\n"), "a bzip2 file"),
+        ("a.zst", b"\x28\xb5\x2f\xfd\x00", "a Zstandard file"),
+        ("a.zip", b"PK\x03\x04\x00", "a zip file"),
+        ("a.txt", gzip.compress(b"1 2 1\n0 1:1\n"), "a gzip file whose name does not end in .gz"),
+        ("b.txt", lzma.compress(b"1 2 1\n0 1:1\n"), "an xz file whose name does not end in .xz"),
+    ],
+)
+def test_compressed_in_another_way(tmp_path, name, begin, found):
+    path = tmp_path / name
+    path.write_bytes(begin)
+    for load in (load_xmc, load_svmlight):
+        with pytest.raises(DataFormatError) as error:
+            load(path)
+        assert str(error.value) == f"{path}: expected plain text, or a file of .gz or .xz, found {found}"
+    path.write_bytes(b"BZh8 is no number\n")
+    with pytest.raises(DataFormatError, match="expected a header"):
+        load_xmc(path)

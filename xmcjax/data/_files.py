@@ -8,12 +8,21 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from xmcjax.data._atomic import named
+from xmcjax.data._errors import DataFormatError
 from xmcjax.data._unpack import Unpacked, gzip_file, xz_file
 
 # Bytes asked for at once: large enough that the calls do not count, small enough for the cache.
 CHUNK = 1 << 20
 # A longer line is refused: without a bound, a single file without line ends would fill the memory.
 MAX_LINE = 1 << 28
+# How compressed files begin that are read as text: no text begins so.
+_COMPRESSED = {
+    b"BZh": "a bzip2 file",
+    b"\x28\xb5\x2f\xfd": "a Zstandard file",
+    b"PK\x03\x04": "a zip file",
+    b"\x1f\x8b": "a gzip file whose name does not end in .gz",
+    b"\xfd7zXZ\x00": "an xz file whose name does not end in .xz",
+}
 
 
 class Chunk(NamedTuple):
@@ -48,6 +57,9 @@ def open_binary(path: Path, memory: int) -> BinaryIO | Unpacked:
     Args:
         path: the file.
         memory: bytes that unpacking may take.
+
+    Raises:
+        DataFormatError: the file is compressed in a way that its suffix does not say.
     """
     file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
     match path.suffix:
@@ -56,6 +68,12 @@ def open_binary(path: Path, memory: int) -> BinaryIO | Unpacked:
         case ".xz":
             return xz_file(file, memory)
         case _:
+            begin = file.peek(8)
+            for magic, found in _COMPRESSED.items():
+                # three letters could begin a text; a digit and the magic number of a block follow in bzip2
+                if begin.startswith(magic) and (magic != b"BZh" or begin[4:7] == b"1AY"):
+                    file.close()
+                    raise DataFormatError(path, None, None, "plain text, or a file of .gz or .xz", found)
             return file
 
 
