@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,11 +18,11 @@ CHUNK = 1 << 20
 MAX_LINE = 1 << 28
 # How compressed files begin that are read as text: no text begins so.
 _COMPRESSED = {
-    b"BZh": "a bzip2 file",
-    b"\x28\xb5\x2f\xfd": "a Zstandard file",
-    b"PK\x03\x04": "a zip file",
-    b"\x1f\x8b": "a gzip file whose name does not end in .gz",
-    b"\xfd7zXZ\x00": "an xz file whose name does not end in .xz",
+    rb"BZh[1-9]1AY": "a bzip2 file",
+    rb"\x28\xb5\x2f\xfd": "a Zstandard file",
+    rb"PK\x03\x04": "a zip file",
+    rb"\x1f\x8b": "a gzip file whose name does not end in .gz",
+    rb"\xfd7zXZ\x00": "an xz file whose name does not end in .xz",
 }
 
 
@@ -70,8 +71,7 @@ def open_binary(path: Path, memory: int) -> BinaryIO | Unpacked:
         case _:
             begin = file.peek(8)
             for magic, found in _COMPRESSED.items():
-                # three letters could begin a text; a digit and the magic number of a block follow in bzip2
-                if begin.startswith(magic) and (magic != b"BZh" or begin[4:7] == b"1AY"):
+                if re.match(magic, begin):
                     file.close()
                     raise DataFormatError(path, None, None, "plain text, or a file of .gz or .xz", found)
             return file

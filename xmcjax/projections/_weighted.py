@@ -104,18 +104,16 @@ def _(primals, tangents):
     at_lower = x <= lower
     at_upper = (x >= upper) & ~at_lower
     free = ~(at_lower | at_upper)
+    first, end = jnp.zeros_like(free), t
     if sum_moves:  # else an entry that is freed at a vertex stays where it is
         at_vertex = ~jnp.any(free & (weights != 0), axis=-1, keepdims=True)
         first, leaves = _first_to_move(b, lower, upper, weights, at_lower, at_upper)
         first &= at_vertex
-        free, db = free | first, jnp.where(first, 0, db)
         # at a vertex t is any number of an interval, at whose end they leave their bounds
-        t_here = jnp.where(first.any(-1), leaves, t)
-        dweights_moved = jnp.where(first, 0, dweights)
-    else:
-        t_here, dweights_moved = t, dweights
-    # on the free entries dx = db − t dw − w dt, and wᵀx = r says dt
-    moved = jnp.where(free, db - t_here[..., None] * dweights_moved, jnp.where(at_upper, dupper, dlower))
+        end = jnp.where(first.any(-1), leaves, t)
+    # on the free entries dx = db − t dw − w dt, and wᵀx = r says dt; those that move first begin at a bound
+    moved = jnp.where(free, db - end[..., None] * dweights, jnp.where(at_upper, dupper, dlower))
+    free, moved = free | first, jnp.where(first, 0, moved)
     slope = jnp.sum(jnp.where(free, weights * weights, 0), axis=-1)
     off = jnp.sum(weights * moved + x * dweights, axis=-1) - dradius
     dt = jnp.where(slope > 0, off / jnp.where(slope > 0, slope, 1), 0)
