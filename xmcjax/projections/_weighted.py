@@ -21,10 +21,13 @@ from jax.custom_derivatives import SymbolicZero
 
 from xmcjax import native
 from xmcjax.projections import _devices
-from xmcjax.projections._threshold import MORE_RESTS, between, dense
+from xmcjax.projections._threshold import between, dense
 
 # From here on every step halves the floats between the bounds, of which there are fewer than 2^64.
 _NEWTON_STEPS = 48
+# Searches after the first. The products t w are rounded, so that each rest is some 2^22 (float64: 2^51) times
+# smaller than the one before: entries of 1e20 radii need three in float32.
+_RESTS = 3
 
 
 @jax.custom_jvp
@@ -56,7 +59,7 @@ def _jnp_project(b, radius, lower, upper, weights):
     # once more from there, what is left of t is a difference, in which nothing large cancels; and again where
     # b is so large that the rest is rough too
     near, rough, whole = finite, ~bad, t
-    for _ in range(1 + MORE_RESTS):
+    for _ in range(_RESTS):
         near = near - t[..., None] * weights
         t, x = _search(near, left_out, *arguments, ~rough)
         whole = whole + t
