@@ -299,6 +299,7 @@ def test_an_archive_that_is_cut_names_the_line_reached(parser, write, suffix):
         ("a.txt", gzip.compress(b"1 2 1\n0 1:1\n"), "a gzip file whose name does not end in .gz"),
         ("b.txt", lzma.compress(b"1 2 1\n0 1:1\n"), "an xz file whose name does not end in .xz"),
     ],
+    ids=["bzip2", "Zstandard", "zip", "gzip", "xz"],  # gzip's bytes tell the time
 )
 def test_compressed_in_another_way(tmp_path, name, begin, found):
     path = tmp_path / name
