@@ -3,7 +3,7 @@
 //     x = min(max(b − t, l), u),  Σ x = r  or, at_most,  Σ x <= r and t >= ρ Σ x
 //
 // t is searched for by Newton's method from below, and once more as a difference from what was found, in which
-// nothing large cancels. Each step is one pass over the registers: the entries between the bounds are added up,
+// nothing large cancels; where b is so large that this difference is rough too, there is another from it. Each step is one pass over the registers: the entries between the bounds are added up,
 // and those at a bound are counted.
 #pragma once
 
@@ -15,6 +15,11 @@ template <class T>
 struct BoxNumbers {
   T radius, lower, upper, rho;
   bool at_most;
+
+  // Of the numbers that the sum of m entries is made of.
+  XMCJAX_BODY T size(T m) const {
+    return absolute(radius) + (lower > -infinity<T>() ? m * absolute(lower) : T(0));
+  }
 };
 
 // What a search found: t less the center, and whether the sum is what the radius allows.
@@ -46,8 +51,7 @@ template <class T, int N, int THREADS>
 XMCJAX_BODY Found<T> search(Centred<T, N, THREADS>& vector, const BoxNumbers<T>& of, T start, T high) {
   const T inf = infinity<T>(), m = T(vector.numbers.m), lower = of.lower, upper = of.upper;
   // below this the sum of x is rounding
-  const T noise =
-      4 * Limits<T>::kEpsilon * (absolute(of.radius) + (lower > -inf ? m * absolute(lower) : T(0)));
+  const T noise = 4 * Limits<T>::kEpsilon * of.size(m);
   T t = start, low = -inf;
   bool tight = false;
   XMCJAX_ONCE
@@ -80,13 +84,13 @@ XMCJAX_BODY Found<T> search(Centred<T, N, THREADS>& vector, const BoxNumbers<T>&
     bool near = absolute(off) <= noise;
     tight = true;
     if (of.at_most) {
-      const T bias = of.rho * (T(at_bounds) + sum.of[0]) - (t + vector.center);
+      const T bias = of.rho * (T(at_bounds) + sum.of[0]) - (t + vector.rest + vector.center);
       const T biased = t + bias / (T(1) + of.rho * n);
       tight = off >= bias;
       newton = n > 0 && newton > biased ? newton : biased;
       if (!tight) {
         n = n > 1 ? n : T(1), off = bias;
-        near = absolute(bias) <= 4 * Limits<T>::kEpsilon * absolute(t + vector.center);
+        near = absolute(bias) <= 4 * Limits<T>::kEpsilon * absolute(t + vector.rest + vector.center);
       }
     }
     if (off > 0) low = t;
@@ -176,9 +180,11 @@ struct BoxRows {
       if (!finite(start)) start = T(0);
       T high = lower > -inf ? top - lower : inf;
       XMCJAX_ONCE
-      for (int round = 0; round < 2; ++round) {
+      for (int round = 0; round < 3; ++round) {
         found = search(vector, numbers, start, high);
         if (round == 0) vector.move(found.t), start = T(0), high = inf;
+        else if (round == 1 && absolute(found.t) > 4 * numbers.size(m)) vector.move_on(found.t);
+        else if (round == 1) break;
       }
     }
     const T t = found.t;

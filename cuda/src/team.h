@@ -226,37 +226,42 @@ struct Vector {
   }
 };
 
-// A vector less a center, which is 0 at first. Registers hold the differences.
+// A vector less a center and what that lacks of a better one, both 0 at first. Registers hold the differences.
 template <class T, int N, int THREADS>
 struct Centred {
   Vector<T, N, THREADS> numbers;
-  T center;
+  T center, rest;
 
   XMCJAX_BODY Centred(const T* from, int64_t m, bool packed)
-      : numbers{from, m, -infinity<T>(), packed, {}}, center(T(0)) {
+      : numbers{from, m, -infinity<T>(), packed, {}}, center(T(0)), rest(T(0)) {
     numbers.read();
   }
 
-  // Once: from 0 to this one.
-  XMCJAX_BODY void move(T to) {
-    center = to;
-    if constexpr (N > 0) {
-      EACH_OF(THREADS, t) {
-        XMCJAX_UNROLL
-        for (int i = 0; i < N; ++i) numbers.held[t].of[i] -= to;
-      }
-    }
-  }
+  // Once: to a center.
+  XMCJAX_BODY void move(T to) { subtract(center = to); }
 
-  // f(t, number − center); what is beyond the end is −∞.
+  // Once, after that: by what it lacks.
+  XMCJAX_BODY void move_on(T by) { subtract(rest = by); }
+
+  // f(t, (number − center) − rest); what is beyond the end is −∞.
   template <class F>
   XMCJAX_BODY void each(const F& f) {
-    numbers.each(f, [&](T number) { return number - center; });
+    numbers.each(f, [&](T number) { return (number - center) - rest; });
   }
 
   template <class F>
   XMCJAX_BODY void write(T* to, const F& f) {
-    numbers.write(to, [&](T number) { return f(N > 0 ? number : number - center); });
+    numbers.write(to, [&](T number) { return f(N > 0 ? number : (number - center) - rest); });
+  }
+
+ private:
+  XMCJAX_BODY void subtract(T what) {
+    if constexpr (N > 0) {
+      EACH_OF(THREADS, t) {
+        XMCJAX_UNROLL
+        for (int i = 0; i < N; ++i) numbers.held[t].of[i] -= what;
+      }
+    }
   }
 };
 

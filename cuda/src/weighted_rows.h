@@ -4,7 +4,8 @@
 //     min ½‖x − b‖²  with  wᵀx = r,  l <= x <= u:   x = min(max(b − t w, l), u)
 //
 // wᵀx falls as t rises. Newton's method finds t, steps that leave what is known of it halve the floats between,
-// and a second search finds what is left of t as a difference.
+// and a second search finds what is left of t as a difference; where b is so large that this is rough too, two more
+// follow.
 #pragma once
 
 #include "team.h"
@@ -19,7 +20,7 @@ struct WeightedArguments {
   bool packed;
 };
 
-constexpr int kWeightedNewtonSteps = 48, kWeightedSteps = 256;
+constexpr int kWeightedNewtonSteps = 48, kWeightedSteps = 256, kRests = 3;
 
 template <class T, int N, int THREADS>
 struct WeightedRows {
@@ -32,14 +33,19 @@ struct WeightedRows {
     T b, lower, upper, weight;
   };
 
-  // Numbers of the entries of one vector; b is less the center times the weight.
+  // Numbers of the entries of one vector; b is less the parts of t that were found, times the weight.
   struct Entries {
     Vector<T, N, THREADS> b, lower, upper, weight;
-    T center;
+    T parts[kRests];
 
     XMCJAX_BODY Entry made(T b, T low, T high, T w) const {
       const bool left_out = b == -infinity<T>();
-      return {left_out ? T(0) : multiply_add(-center, w, b), low, left_out ? low : high, w};
+      if (left_out) b = T(0);
+      else {
+        XMCJAX_UNROLL
+        for (int i = 0; i < kRests; ++i) b = multiply_add(-parts[i], w, b);
+      }
+      return {b, low, left_out ? low : high, w};
     }
 
     // f(t, b, l, u, w) of each entry, those beyond the end too, which are 0
@@ -60,13 +66,16 @@ struct WeightedRows {
       }
     }
 
-    XMCJAX_BODY void move(T to) {
-      center = to;
+    // By the part of this place.
+    XMCJAX_BODY void move(T by, int place) {
+      XMCJAX_UNROLL
+      for (int i = 0; i < kRests; ++i)
+        if (i == place) parts[i] = by;
       if constexpr (N > 0) {
         EACH_OF(THREADS, t) {
           XMCJAX_UNROLL
           for (int i = 0; i < N; ++i)
-            b.held[t].of[i] = multiply_add(-to, weight.held[t].of[i], b.held[t].of[i]);
+            b.held[t].of[i] = multiply_add(-by, weight.held[t].of[i], b.held[t].of[i]);
         }
       }
     }
@@ -108,11 +117,13 @@ struct WeightedRows {
                     {of.lower + first, of.m, T(0), of.packed, {}},
                     {of.upper + first, of.m, T(0), of.packed, {}},
                     {of.weights + first, of.m, T(0), of.packed, {}},
-                    T(0)};
+                    {T(0), T(0), T(0)}};
     entries.b.read(), entries.lower.read(), entries.upper.read(), entries.weight.read();
 
-    Each<Pack<T, 4>, THREADS> parts;  // what is improper, the ends of wᵀx, the size of their terms
-    EACH_OF(THREADS, i) { parts[i] = {T(0), T(0), T(0), T(0)}; }
+    // what is improper, the ends of wᵀx, the size of their terms, and of the smaller ones
+    Each<Pack<T, 5>, THREADS> parts;
+    Each<Pack<T, 1>, THREADS> largest;  // |w|
+    EACH_OF(THREADS, i) { parts[i] = {T(0), T(0), T(0), T(0), T(0)}, largest[i] = {T(0)}; }
     const auto look = [&](int i, T b, T l, T u, T w) {
       const bool left_out = b == -inf;
       if (!(b < inf && l <= u && finite(w) && !(left_out && l == -inf))) parts[i].of[0] += T(1);
@@ -120,7 +131,8 @@ struct WeightedRows {
       const T size = finite(one) ? absolute(one) : T(0),
               size_of_other = finite(other) ? absolute(other) : T(0);
       parts[i].of[1] += minimum(one, other), parts[i].of[2] += maximum(one, other);
-      parts[i].of[3] += maximum(size, size_of_other);
+      parts[i].of[3] += maximum(size, size_of_other), parts[i].of[4] += minimum(size, size_of_other);
+      largest[i].of[0] = maximum(largest[i].of[0], absolute(w));
     };
     if constexpr (N > 0) {
       entries.each(look);
@@ -138,16 +150,19 @@ struct WeightedRows {
         look(t, load(entries.b.from + j), load(entries.lower.from + j), load(entries.upper.from + j),
              load(entries.weight.from + j));
     }
-    const Pack<T, 4> sum = sums<THREADS>(parts);
+    const Pack<T, 5> sum = sums<THREADS>(parts);
     const T slack = 4 * Limits<T>::kEpsilon * sum.of[3];
     const bool bad = sum.of[0] > 0 || !(r >= sum.of[1] - slack && r <= sum.of[2] + slack);
 
-    T t = T(0);
+    const T rough = 4 * (absolute(r) + sum.of[4]) / largest_of<THREADS>(largest);
+    T t = T(0), whole = T(0);
     if (!bad) {
       XMCJAX_ONCE
-      for (int round = 0; round < 2; ++round) {
+      for (int round = 0; round <= kRests; ++round) {
         t = search(entries, r);
-        if (round == 0) entries.move(t);
+        whole += t;
+        if (round == kRests || (round > 0 && !(absolute(t) > rough))) break;
+        entries.move(t, round);
       }
     }
     if constexpr (N > 0) {
@@ -169,7 +184,7 @@ struct WeightedRows {
       }
     }
     EACH_OF(THREADS, i) {
-      if (i == 0) of.t[row] = bad ? T(NAN) : entries.center + t;
+      if (i == 0) of.t[row] = bad ? T(NAN) : whole;
     }
   }
 };

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.projections.test_vertices import FAR, off_when_far
 from tests.projections.test_weighted import cases as weighted_cases
 from tests.support import cuda_builds, cuda_projections
 from tests.support.internals import box_projection, topk_projection
@@ -127,6 +128,14 @@ def test_numbers_of_every_size(name):
         assert (np.abs(found - exact).max(-1) <= 1e-6 * size).all()
         if name == "simplex":
             np.testing.assert_allclose(found.astype(np.float64).sum(-1), radius, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", FAR)
+@pytest.mark.parametrize("scale", [1e8, 1e14, 1e20])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_large_entries_leave_the_sum_right(dtype, scale, name):
+    with cuda_projections.kernels():
+        assert off_when_far(name, scale, dtype) < 1e-5
 
 
 @pytest.mark.parametrize("name", SETS)
