@@ -61,7 +61,7 @@ def test_the_derivative_is_that_of_a_side(f, place):
         moved[place] = moved[place] + sign * H
         errors.append(np.abs(found - sign * (f(*moved) - f(*numbers)) / H).max(axis=1))
     assert np.max(np.minimum(*errors)) < 1e-6
-    # one whose entries leave the sum below the radius would not follow it, and one of the same sum may do either
+    # one whose entries have a sum below the radius does not follow it; one of the same sum may do either
     follows = np.clip(x, 0, 1).sum(1) > 2 if f is capped and place == 1 else np.full(len(x), True)
     assert follows.sum() > 50 and np.all(np.any(found != 0, axis=1) | ~follows)
     # they stay where they are when x moves
