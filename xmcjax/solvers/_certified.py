@@ -29,8 +29,9 @@ from xmcjax.solvers._products import product
 _BYTES, _SCORES = 64 << 20, 4 << 20
 # Share of the dual variables that are not zero, above which they are multiplied as a dense matrix.
 _DENSE = 0.1
-# Rounding of the losses that does not matter beside them, and rounding of a gain as a multiple of its own.
-_NEGLIGIBLE, _NEAR = 1e-12, 8
+# Rounding of the losses that does not matter beside them, and beside the tolerance; rounding of a gain as a
+# multiple of its own.
+_NEGLIGIBLE, _UNSEEN, _NEAR = 1e-12, 1e-3, 8
 #: Factors by which weights of float32 are lengthened, in units of their rounding.
 LONGER = (2, 8, 32, 128, 512, 2048)
 
@@ -98,7 +99,7 @@ def certified(
 
         def at(W: np.ndarray, factor: float) -> Certified:
             W = (factor * W if factor != 1 else W).astype(X.dtype, copy=False)
-            primal, rounding = _primal(X, y, W, form, C, k, share, threads)
+            primal, rounding = _primal(X, y, W, form, C, tol, k, share, threads)
             return Certified(W, alpha, primal, dual, rounding)
 
         best, exact = at(V, 1.0), V
@@ -142,8 +143,7 @@ def certified_kernel(
         a = a.astype(K.dtype)
         Z = wide @ a.astype(np.float64)
         half = float(np.vdot(a, Z)) / 2
-        value = float(np.sum(C * form.losses_of(Z, y, k)))
-        rounding = _rounding(Z, y, form, C, value, k)
+        value, rounding = _losses(Z, y, form, C, 0.0, k)
         return Certified(a, alpha, half + value, gain - half if dual is None else dual, rounding)
 
     with np.errstate(over="ignore", invalid="ignore"):
@@ -153,18 +153,18 @@ def certified_kernel(
     return best
 
 
-def _rounding(Z: np.ndarray, y: np.ndarray, formulation: Formulation, C, value: float, k: int) -> float:
-    """Of the losses of some scores, whose sum is `value`, by gains that are 0 but for rounding in float64."""
-    size = float(np.finfo(np.float64).eps) * (1 + np.abs(Z).max(axis=1))
+def _losses(Z: np.ndarray, y: np.ndarray, form: Formulation, C, tol: float, k: int) -> tuple[float, float]:
+    """The sum of the losses of some scores, and its rounding, by gains that are 0 but for rounding in float64."""
+    value = float(np.sum(C * form.losses_of(Z, y, k)))
+    size = float(np.finfo(np.float64).eps) * (1 + np.maximum(Z.max(axis=1), -Z.min(axis=1)))
     most = Z.shape[1] * float(np.sum(C * size))
-    if most <= _NEGLIGIBLE * value:
-        return most
-    near = formulation.kinks_of(Z, y, _NEAR * size, k)
-    return float(np.sum(C * size * near))
+    if most <= max(_NEGLIGIBLE, _UNSEEN * tol) * value:
+        return value, most
+    return value, float(np.sum(C * size * form.kinks_of(Z, y, _NEAR * size, k)))
 
 
 def _primal(
-    X, y: np.ndarray, W: np.ndarray, formulation: Formulation, C, k: int, share: Share, threads: int
+    X, y: np.ndarray, W: np.ndarray, form: Formulation, C, tol: float, k: int, share: Share, threads: int
 ) -> tuple[float, float]:
     """P(W) in float64, and its rounding."""
     m = W.shape[1]
@@ -177,8 +177,7 @@ def _primal(
         some = X[part].astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):  # a thread has its own
             Z = product(_sparse.csr(some), wide) if sp.issparse(X) else some @ wide
-            value = float(np.sum(weight * formulation.losses_of(Z, y[part], k)))
-            return value, _rounding(Z, y[part], formulation, weight, value, k)
+            return _losses(Z, y[part], form, weight, tol, k)
 
     blocks = range(share.place * rows, X.shape[0], share.count * rows)
     if threads == 1 or len(blocks) < 2:
