@@ -287,12 +287,10 @@ def test_arguments_that_do_not_fit_a_handle():
     another = point(Ascent, X, y, "llw")
     handle, count = one._handle, np.zeros((), np.int64)
     moves = dict(row=np.zeros(1, np.int32), label=np.zeros(1, np.int32), change=np.zeros(1))
-    follow = dict(handle=handle, first=0, last=19, **moves)
+    follow = dict(handle=handle, **moves)
     together = dict(row=np.zeros((2, 8), np.int32), label=np.zeros((2, 8), np.int32), change=np.zeros((2, 8)))
     memory = dict(gate=aligned_zeros((16,), np.int64), state=np.zeros(2, np.int64), patience=1)
-    sweep = dict(
-        handle=handle, own=0, parts=4, first=0, last=19, tolerance=0.1, caution=1.0, **together, **memory
-    )
+    sweep = dict(handle=handle, own=0, parts=4, tolerance=0.1, caution=1.0, **together, **memory)
     sweep |= dict(
         stage=np.zeros(4, np.int64), violation=np.zeros(1), counts=np.zeros((2, 2), np.int64), held=count
     )
@@ -303,7 +301,6 @@ def test_arguments_that_do_not_fit_a_handle():
         ("a stage", dict(stage=np.array([5, 0, 0, 0]))),
         ("a stage", dict(stage=np.array([0, 4, 0, 0]))),
         ("a caution of 1", dict(caution=0.0)),
-        ("whole panels", dict(last=17)),
         ("a gate in whole lines", dict(gate=aligned_zeros((17,), np.int64)[1:])),
         ("in the type of X", dict(change=np.zeros((2, 8), np.float32))),
     ]
@@ -317,7 +314,6 @@ def test_arguments_that_do_not_fit_a_handle():
         ("follow_moves", "rows below", dict(**follow | dict(row=np.array([40], np.int32)))),
         ("follow_moves", "classes below", dict(**follow | dict(label=np.array([-1], np.int32)))),
         ("follow_moves", "in the type of X", dict(**follow | dict(change=np.zeros(1, np.float32)))),
-        ("follow_moves", "whole panels", dict(**follow | dict(first=3))),
         *(("row_sweep", message, sweep | change) for message, change in wrong),
         ("get_moves", "room", dict(handle=handle, **moves)),
         (

@@ -19,6 +19,12 @@ def checked(X):
     return canonical_csr(sp.csr_array(X))
 
 
+def shares(m, cut):
+    """Of three places: classes whose rows they have, and those whose weights they move."""
+    c = np.arange(m)
+    return [(c % 3 == p, moved) for p, moved in enumerate((c < cut, np.zeros(m, bool), c >= cut))]
+
+
 def point(X, y, formulation, **options):
     return Ascent(checked(X), y.astype(np.int32), y.max() + 1, formulation, C, **options)
 
@@ -29,11 +35,12 @@ def test_places_follow_all_moves_to_the_bit(dtype, formulation):
     X, y = svm_problem(n=80, d=7, m=40)
     given = checked(X.astype(dtype)), y.astype(np.int32), 40, formulation, C
     room = aligned_zeros((shared_room(7, 40, np.dtype(dtype)),), dtype)
-    together = [Ascent(*given, seed=p, place=p, places=3, shared=room) for p in range(3)]
-    alone = [Ascent(*given, seed=p, place=p, places=3) for p in range(3)]
+    places = shares(40, shared_panel(np.dtype(dtype)))
+    together = [Ascent(*given, seed=p, place=places[p], shared=room) for p in range(3)]
+    alone = [Ascent(*given, seed=p, place=(places[p][0], np.full(40, True))) for p in range(3)]
     for one in (*together, *alone):
         one.assess(1.0)
-    followed, cut = 0, shared_panel(np.dtype(dtype))
+    followed = 0
     for part in range(4):
         moves = []
         for p in range(3):
@@ -44,7 +51,7 @@ def test_places_follow_all_moves_to_the_bit(dtype, formulation):
             for ours, theirs in zip(alone[p].moves(), moves[p], strict=True):
                 np.testing.assert_array_equal(ours, theirs)
             assert (
-                np.all(row // 8 % 3 == p)
+                np.all(y[row] % 3 == p)
                 and np.all(label != y[row])
                 and np.all(change)
                 and change.dtype == dtype
@@ -52,10 +59,8 @@ def test_places_follow_all_moves_to_the_bit(dtype, formulation):
             followed += len(row)
         before = together[0].weights
         for row, label, change in moves:  # each makes the changes in weights of its own
-            for one, classes in zip(together, ((0, cut), (cut, cut), (cut, 40)), strict=True):
-                one.follow(row, label, change, classes)
-            for one in alone:
-                one.follow(row, label, change, (0, 40))
+            for one in (*together, *alone):
+                one.follow(row, label, change)
         assert np.any(before != together[0].weights)
         for one in (*together[1:], *alone):
             np.testing.assert_array_equal(one.weights, together[0].weights)
@@ -63,7 +68,7 @@ def test_places_follow_all_moves_to_the_bit(dtype, formulation):
     # the variables are those of the place that has the rows, and the weights those of all variables
     alpha = sum(one.alpha for one in together)
     for p, one in enumerate(together):
-        assert set(one.alpha.tocoo().row // 8 % 3) == {p}
+        assert set(y[one.alpha.tocoo().row] % 3) == {p}
     whole = Ascent(*given)
     whole.alpha = sp.csr_array(alpha)
     np.testing.assert_allclose(
@@ -78,7 +83,7 @@ def test_a_place_does_not_read_what_is_no_move():
     """Memory that others write to: as many moves as there is room for, of rows and classes that there are."""
     X, y = svm_problem(n=80, d=7, m=40)
     for count, row in ((9, 0), (-1, 0), (1, 80), (1, -1)):
-        one = point(X, y, "ww", place=0, places=2)
+        one = point(X, y, "ww", place=shares(40, 16)[0])
         one.assess(1.0)
         shape, gate = (2, 8), aligned_zeros((16,), np.int64)
         state = np.zeros(2, np.int64)
@@ -93,8 +98,6 @@ def test_a_place_does_not_read_what_is_no_move():
                 **room,
                 own=0,
                 parts=1,
-                first=0,
-                last=40,
                 patience=1000,
                 tolerance=0.1,
                 caution=1.0,
@@ -137,12 +140,13 @@ def test_what_are_no_moves_of_classes_is_refused():
     X, y = svm_problem(n=80, d=7, m=40)
     one = point(X, y, "ww")
     row, label, change = np.zeros(1, np.int32), np.ones(1, np.int32), np.ones(1)
-    for classes in ((1, 40), (0, 5), (0, 41), (16, 8)):
-        with pytest.raises(ValueError, match=r"expected (whole panels|classes below their number)"):
-            one.follow(row, label, change, classes)
+    c = np.arange(40)
+    for moved in (c >= 1, c < 5, c % 2 == 0):
+        with pytest.raises(ValueError, match="expected whole panels of classes"):
+            point(X, y, "ww", place=(c < 20, moved))
     for wrong in ((row + 80, label), (row, label + 39), (row - 1, label)):
         with pytest.raises(ValueError, match="below their number"):
-            one.follow(*wrong, change, (0, 40))
+            one.follow(*wrong, change)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -157,11 +161,11 @@ def test_weights_in_memory_that_two_objects_share(dtype):
             Ascent(*given, shared=wrong)
     with pytest.raises(ValueError, match="room for the weights of Weston-Watkins"):
         Ascent(*given[:3], "llw", C, shared=together)
-    for place, places in ((2, 2), (-1, 2), (0, 0)):
-        with pytest.raises(ValueError, match="a place below their number"):
-            Ascent(*given, place=place, places=places)
-    with pytest.raises(ValueError, match="a place below their number"):
-        Ascent(*given[:3], "llw", C, place=0, places=2)
+    all_classes, fewer = np.full(40, True), np.full(39, True)
+    with pytest.raises(ValueError, match="whether it has each class"):
+        Ascent(*given, place=(fewer, fewer))
+    with pytest.raises(ValueError, match="one place but for Weston-Watkins"):
+        Ascent(*given[:3], "llw", C, place=(all_classes, all_classes))
 
 
 def test_what_no_longer_changes_is_left_out_of_parts():
@@ -173,7 +177,7 @@ def test_what_no_longer_changes_is_left_out_of_parts():
         worst = 0.0
         for part in range(10):
             worst = max(worst, one.row_part(part, 10, tolerance))
-            one.follow(*one.moves(), (0, 40))
+            one.follow(*one.moves())
         return worst, one.settle(True)
 
     most = [sweep(1e-2) for _ in range(300)]
@@ -187,9 +191,9 @@ def test_moves_of_two_visits_in_a_row_of_one_instance_are_two():
     one, other = point(X, y, "ww"), point(X, y, "ww")
     row, label = np.zeros(3, np.int32), np.array([c for c in range(4) if c != y[0]][:3], np.int32)
     change = np.array([0.25, 0.5, 0.125])
-    one.follow(row[:2], label[:2], change[:2], (0, 19))
-    one.follow(row[:1], label[:1], change[2:], (0, 19))
-    other.follow(row, label[[0, 1, 0]], change, (0, 19))  # a class that comes again begins the next visit
+    one.follow(row[:2], label[:2], change[:2])
+    one.follow(row[:1], label[:1], change[2:])
+    other.follow(row, label[[0, 1, 0]], change)  # a class that comes again begins the next visit
     np.testing.assert_array_equal(one.weights, other.weights)
 
 
@@ -205,17 +209,35 @@ def test_places_are_made_of_rows_that_have_little_in_common():
 
 
 @pytest.mark.parametrize("places", [1, 2, 3, 7, 20])
-def test_every_class_is_moved_by_one_place(places):
+@pytest.mark.parametrize("unit", [1, 16])
+def test_classes_are_shared_among_places(places, unit):
     for sizes in (
         np.ones(140, int),
         np.arange(1, 141),
         np.r_[np.ones(139, int), 1000],
         np.r_[1000, np.ones(139, int)],
+        np.random.default_rng(0).integers(1, 100, 2000),
     ):
-        y = np.repeat(np.arange(140), sizes)
-        moved = np.zeros(140, int)
-        for own in range(places):
-            first, last = row_places._own_classes(y, 140, 16, places, own)
-            assert first % 16 == 0 and (last % 16 == 0 or last == 140)
-            moved[first:last] += 1
-        assert np.all(moved == 1)
+        y, m = np.repeat(np.arange(len(sizes)), sizes), len(sizes)
+        found = row_places.places_of(y, m, places, unit)
+        whole = found[np.arange(m) // unit * unit]
+        assert len(found) == m and np.all(found == whole) and np.all((found >= 0) & (found < places))
+        rows = np.bincount(found, sizes, places)
+        if m == 2000 and unit * places < 50:
+            assert rows.max() < 1.2 * rows.min() and np.count_nonzero(np.diff(found)) < 8 * places
+
+
+def test_parts_of_a_sweep_take_about_as_long():
+    """Rows of three entries and of sixty, in a random order."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 60)) * (rng.random((400, 60)) < np.repeat([0.05, 1], 200)[:, None])
+    one = point(X, rng.permutation(np.arange(400) % 70), "ww")
+    one.assess(1.0)
+    parts = []
+    for part in range(10):
+        one.row_part(part, 10, 1e-9)
+        parts.append(np.unique(one.moves()[0]))
+    visited = np.concatenate(parts)
+    assert len(visited) == len(np.unique(visited)) > 390
+    work = [np.count_nonzero(X[rows]) for rows in parts]
+    assert max(work) < 1.2 * min(work)

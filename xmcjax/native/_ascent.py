@@ -9,7 +9,7 @@ from xmcjax.native._dual_point import Assessment, DualPoint
 
 
 def shared_panel(dtype: np.dtype) -> int:
-    """Classes whose weights one place moves, where several have them together: as many, or none of them.
+    """Neighbouring classes of which one place moves the weights: all of so many, or none of them.
 
     As many as fill the widest vector of any processor.
     """
@@ -68,12 +68,9 @@ class Ascent(DualPoint):
         self._call("get_moves", row=row, label=label, change=change)
         return row, label, change
 
-    def follow(
-        self, row: np.ndarray, label: np.ndarray, change: np.ndarray, classes: tuple[int, int]
-    ) -> None:
-        """Makes moves in the weights of some classes, whole panels of them; every place follows all moves."""
-        first, last = classes
-        self._call("follow_moves", row=row, label=label, change=change, first=first, last=last)
+    def follow(self, row: np.ndarray, label: np.ndarray, change: np.ndarray) -> None:
+        """Makes moves in the weights of the classes that this place moves; every place follows all moves."""
+        self._call("follow_moves", row=row, label=label, change=change)
 
     def row_sweep(self, **fields) -> None:
         """A sweep with other places, of ``multiclass_row_sweep`` in methods.def."""

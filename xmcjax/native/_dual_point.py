@@ -45,8 +45,8 @@ class DualPoint:
         seed: of the random orders.
         threads: that a call may use.
         classes: first and last + 1 of those that this process of several has; None for all.
-        place, places: Weston-Watkins and Crammer-Singer have the dual variables of the rows i with
-            i // 8 % places == place.
+        place: of several that solve Weston-Watkins or Crammer-Singer: classes whose rows this one has, and
+            classes whose weights it moves, whole panels of :func:`shared_panel`, bool [m] both; None for all.
         shared: zeros [shared_room(d, m)] on whole lines of the cache, where places keep the weights that they
             have together, of this process or others, who then set no dual variables; None for weights of
             its own.
@@ -68,13 +68,14 @@ class DualPoint:
         seed: int = 0,
         threads: int = 1,
         classes: tuple[int, int] | None = None,
-        place: int = 0,
-        places: int = 1,
+        place: tuple[np.ndarray, np.ndarray] | None = None,
         shared: np.ndarray | None = None,
     ):
         assert y.dtype == np.int32 and y.shape == X.shape[:1]
         own: dict[str, Any] = dict(y=np.ascontiguousarray(y), C=C, method=self._method)
-        own.update(place=place, places=places, shared=np.zeros(0, X.dtype) if shared is None else shared)
+        rows, moved = (np.zeros(0, bool),) * 2 if place is None else place
+        own.update(rows=np.asarray(rows, np.int8), moved=np.asarray(moved, np.int8))
+        own.update(shared=np.zeros(0, X.dtype) if shared is None else shared)
         general: dict[str, Any] = dict(seed=seed, threads=threads, classes=classes)
         self._make(
             "multiclass_new", X, m, formulation=_ids.number("formulation", formulation), **general, **own

@@ -154,7 +154,7 @@ def certified_kernel(
 
 
 def _losses(Z: np.ndarray, y: np.ndarray, form: Formulation, C, tol: float, k: int) -> tuple[float, float]:
-    """The sum of the losses of some scores, and its rounding, by gains that are 0 but for rounding in float64."""
+    """The losses of some scores, and their rounding, by gains that are 0 but for rounding in float64."""
     value = float(np.sum(C * form.losses_of(Z, y, k)))
     size = float(np.finfo(np.float64).eps) * (1 + np.maximum(Z.max(axis=1), -Z.min(axis=1)))
     most = Z.shape[1] * float(np.sum(C * size))

@@ -81,6 +81,12 @@ struct alignas(64) ListedInstance {
   }
 };
 
+// Classes whose weights are moved, whole panels of them: those that are marked, or all.
+struct Moved {
+  const int8_t* marked = nullptr;
+  bool has(int64_t c) const { return !marked || marked[c]; }
+};
+
 // Brings the gains of entries of row i, which is of class y, up to date.
 template <class T>
 void bring_gains(const Csr<T>& X, int64_t i, int32_t y, ListStretch<T> list, const Panels<T>& W) {
@@ -95,10 +101,10 @@ void bring_gains(const Csr<T>& X, int64_t i, int32_t y, ListStretch<T> list, con
   }
 }
 
-// w_y += Σ_c δ_c x, w_c -= δ_c x, of those that are among `classes`, which are whole panels
+// w_y += Σ_c δ_c x, w_c -= δ_c x, of the panels that `moved` has
 template <class T>
 void spread(const Csr<T>& X, int64_t i, int32_t y, ListStretch<T> list, const T* delta, const Panels<T>& W,
-            Classes classes) {
+            const Moved& moved) {
   constexpr int N = Panels<T>::N;
   const int64_t count = list.size(), own_panel = y / N;
   T total = 0;
@@ -113,9 +119,9 @@ void spread(const Csr<T>& X, int64_t i, int32_t y, ListStretch<T> list, const T*
       some |= delta[e] != 0;
     }
     if (q == own_panel) lanes[y % N] = total, own_done = some = true;
-    if (some && classes.has(q * N)) row_add_tile(X, i, load(lanes), W.panel(q), N);
+    if (some && moved.has(q * N)) row_add_tile(X, i, load(lanes), W.panel(q), N);
   }
-  if (!own_done && classes.has(y)) row_add_lane(X, i, total, W.panel(own_panel) + y % N, N);
+  if (!own_done && moved.has(y)) row_add_lane(X, i, total, W.panel(own_panel) + y % N, N);
 }
 
 // What a part of a sweep changes in dual variables, of which other places are told: δ_ic in the order in which they were made,
@@ -137,14 +143,14 @@ struct Moves {
   }
 };
 
-// visit(i, list, δ) for the changes of each visit.
+// visit(k, i, list, δ) for the changes of each visit, which begin at the k-th.
 template <class T, class F>
 void each_visit(const int32_t* row, const int32_t* c, const T* delta, int64_t count, F visit) {
   std::vector<ListEntry<T>> list;
   for (int64_t k = 0, first = 0; k < count; first = k) {
     for (list.clear(); k < count && row[k] == row[first] && (k == first || c[k] > c[k - 1]); ++k)
       list.push_back({c[k], 0, 0});
-    visit(row[first], ListStretch<T>{list.data(), list.data() + list.size()}, delta + first);
+    visit(first, row[first], ListStretch<T>{list.data(), list.data() + list.size()}, delta + first);
   }
 }
 

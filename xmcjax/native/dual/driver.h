@@ -38,7 +38,7 @@ class Driver : public Ascent {
         C_(T(args.C)), threads_(args.threads), random_(args.seed), norm2_(X_.n) {
     for (int64_t i = 0; i < X_.n; ++i) {
       norm2_[i] = T(squared_norm(X_, i));
-      if (norm2_[i] > 0 && has_row(args.place, args.places, i)) rows_.push_back(int32_t(i));
+      if (norm2_[i] > 0 && (!args.rows || args.rows[y_[i]])) rows_.push_back(int32_t(i));
     }
     active_ = rows_;
   }

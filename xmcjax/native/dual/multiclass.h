@@ -37,14 +37,11 @@ struct MulticlassArgs {
   uint64_t seed;
   int64_t threads;
   bool by_instance;  // Lee-Lin-Wahba: over instances (simd_centred_ascent.cc) rather than over classes
-  int64_t place,
-      places;  // Weston-Watkins and Crammer-Singer have the rows of a place, runs of kRun of them by turns
+  // [m], of several places that solve Weston-Watkins or Crammer-Singer: whether this one has the rows of a class and
+  // moves its weights; null for all
+  const int8_t *rows, *moved;
   T* shared;  // where places keep the weights that they have together, as dual/panels.h has them; null for own ones
 };
-
-// Neighbours in memory are read faster one after the other.
-constexpr int64_t kRun = 8;
-inline bool has_row(int64_t place, int64_t places, int64_t i) { return i / kRun % places == place; }
 
 // Numbers that weights in panels need on any processor, whose widest vector has 64 bytes.
 template <class T>
@@ -169,9 +166,8 @@ class RowAscent : public MulticlassAscent {
   // `count` of them.
   virtual int64_t moves() const = 0;
   virtual void get_moves(int64_t first, int64_t count, int32_t* row, int32_t* c, void* delta) const = 0;
-  // Makes moves in the weights of some classes, whole panels of them or up to the last.
-  virtual void follow_moves(const int32_t* row, const int32_t* c, const void* delta, int64_t count,
-                            Classes classes) = 0;
+  // Makes moves in the weights of the classes that are its own to move.
+  virtual void follow_moves(const int32_t* row, const int32_t* c, const void* delta, int64_t count) = 0;
 };
 
 // How far coordinate ascent has come: the objectives of all classes and their largest violation; passes over the rows,

@@ -19,6 +19,7 @@
 #include "dual/bundle_plan.h"
 #include "dual/class_lists.h"
 #include "dual/driver.h"
+#include "dual/fetching.h"
 #include "dual/panels.h"
 
 namespace xmcjax::XMCJAX_ISA {
@@ -39,7 +40,7 @@ template <class T>
 class PairAscent final : public Driver<T, RowAscent> {
   using Base = Driver<T, RowAscent>;
   using Base::active_, Base::C_, Base::form_, Base::least, Base::m_, Base::random_, Base::rows_, Base::share,
-      Base::threads_, Base::X_;
+      Base::threads_, Base::X_, Base::y_;
   static constexpr int N = kLanes<T>;
   using Entry = ListEntry<T>;
   using Stretch = ListStretch<T>;
@@ -48,8 +49,8 @@ class PairAscent final : public Driver<T, RowAscent> {
   using Scratch = ListScratch<T>;
 
  public:
-  explicit PairAscent(const MulticlassArgs<T>& args)
-      : Base(args), place_(args.place), places_(args.places), W_(X_.d, m_, args.shared), at_(X_.n) {
+  explicit PairAscent(const MulticlassArgs<T>& args) : Base(args), W_(X_.d, m_, args.shared), at_(X_.n) {
+    if (args.rows) has_.assign(args.rows, args.rows + m_), moved_.assign(args.moved, args.moved + m_);
     for (int64_t i = 0; i < X_.n; ++i) at_[i].norm2 = this->norm2_[i], at_[i].y = args.y[i];
     std::vector<int64_t> class_first(m_ + 1, 0);
     for (const int32_t i : rows_) ++class_first[at_[i].y + 1];
@@ -115,14 +116,14 @@ class PairAscent final : public Driver<T, RowAscent> {
 
   double part(int64_t number, int64_t parts, double tolerance, double caution) override {
     if (number == 0) random_.shuffle(active_);
-    const int64_t count = int64_t(active_.size());
+    if (number == 0 || int64_t(cut_.size()) != parts + 1) cut(parts);
     const T enough = least(tolerance);
     T worst = 0;
     Scratch& scratch = scratch_[0];
     moves_.clear();
     scratch.moves = &moves_, scratch.caution = T(caution);
     const Poll poll;
-    for (int64_t k = count * number / parts, last = count * (number + 1) / parts; k < last; ++k) {
+    for (int64_t k = cut_[number], last = cut_[number + 1]; k < last; ++k) {
       fetch(size_t(k), size_t(last), [&](size_t v) { return active_[v]; });
       poll(work(active_[k]));
       worst = std::max(worst, visit(active_[k], enough, scratch));
@@ -147,13 +148,16 @@ class PairAscent final : public Driver<T, RowAscent> {
   void get_moves(int64_t first, int64_t count, int32_t* row, int32_t* c, void* delta) const override {
     moves_.get(first, count, row, c, static_cast<T*>(delta));
   }
-  void follow_moves(const int32_t* row, const int32_t* c, const void* delta, int64_t count,
-                    Classes classes) override {
+  void follow_moves(const int32_t* row, const int32_t* c, const void* delta, int64_t count) override {
+    const Moved moved{moved_.empty() ? nullptr : moved_.data()};
     const Poll poll;
-    each_visit(row, c, static_cast<const T*>(delta), count, [&](int32_t i, Stretch list, const T* change) {
-      poll(entries(X_, i));
-      spread(X_, i, at_[i].y, list, change, W_, classes);
-    });
+    each_visit(row, c, static_cast<const T*>(delta), count,
+               [&](int64_t k, int32_t i, Stretch list, const T* change) {
+                 for (int64_t e = k, last = k + list.size(); e < last; ++e)
+                   fetch_moves(X_, y_, W_, moved, row, c, e, count);
+                 poll(entries(X_, i));
+                 spread(X_, i, y_[i], list, change, W_, moved);
+               });
   }
 
   void get_weights(void* W) const override { W_.get(static_cast<T*>(W), threads_); }
@@ -176,7 +180,7 @@ class PairAscent final : public Driver<T, RowAscent> {
     if (!(at.norm2 > 0)) return;
     std::vector<T> alpha;
     for (const DualEntry& e : row) at.list.push_back({e.c, T(e.value), 0}), alpha.push_back(T(e.value));
-    if (!alpha.empty()) spread(X_, i, at.y, at.whole(), alpha.data(), W_, {0, m_});
+    if (!alpha.empty()) spread(X_, i, at.y, at.whole(), alpha.data(), W_, {});
     if (!own(i)) at.list.clear();
   }
   void settle_alpha() override { fresh_ = planned_ = false; }
@@ -184,12 +188,22 @@ class PairAscent final : public Driver<T, RowAscent> {
  private:
   // What a visit costs beside the products of its row with panels, in entries of the row.
   static constexpr int64_t kVisit = 40;
-  // Entries of a row whose weights are fetched ahead.
-  static constexpr int64_t kFetched = 16;
 
   // Of a visit, at most, in products of a vector register.
   int64_t work(int32_t i) const {
     return kVisit + (X_.offset[i + 1] - X_.offset[i]) * (1 + int64_t(at_[i].list.size()));
+  }
+
+  // Parts of a sweep that take as long as each other: places wait for the slowest.
+  void cut(int64_t parts) {
+    int64_t all = 0, done = 0, part = 0;
+    for (const int32_t i : active_) all += work(i);
+    cut_.assign(parts + 1, int64_t(active_.size()));
+    for (size_t k = 0; k < active_.size(); ++k) {
+      const int64_t here = work(active_[k]);
+      for (; part * all <= (done + here / 2) * parts; ++part) cut_[part] = int64_t(k);
+      done += here;
+    }
   }
 
   // Whether threads play matches in a sweep. Not where many instances have many variables inside their bounds: these are
@@ -248,7 +262,7 @@ class PairAscent final : public Driver<T, RowAscent> {
   }
 
   // Whether this place has the row.
-  bool own(int64_t i) const { return has_row(place_, places_, i); }
+  bool own(int64_t i) const { return has_.empty() || has_[y_[i]]; }
 
   // P of some rows whose gains are all 1, which of rows of zeros is D as well.
   double at_zero(size_t rows) const { return double(rows) * double(C_) * double(form_.driven()); }
@@ -369,30 +383,9 @@ class PairAscent final : public Driver<T, RowAscent> {
     return violation.value();
   }
 
-  // Asks for what the visits after the k-th will read, much of which another core has written: first an instance,
-  // then its list and row, then the weights, if its row is short.
   template <class Row>
   void fetch(size_t k, size_t count, Row row) const {
-    if (k + 12 < count) {
-      __builtin_prefetch(&at_[row(k + 12)]);
-      __builtin_prefetch(X_.offset + row(k + 12));
-    }
-    if (k + 7 < count) {
-      const int32_t i = row(k + 7);
-      __builtin_prefetch(at_[i].list.data());
-      __builtin_prefetch(X_.column + X_.offset[i]);
-      __builtin_prefetch(X_.value + X_.offset[i]);
-    }
-    if (k + 3 >= count) return;
-    const int32_t i = row(k + 3);
-    const int64_t first = X_.offset[i], last = std::min(X_.offset[i + 1], first + kFetched);
-    const auto weights = [&](int64_t q) {
-      for (int64_t p = first; p < last; ++p) __builtin_prefetch(W_.panel(q) + X_.column[p] * N);
-    };
-    int64_t panel = at_[i].y / N;
-    weights(panel);
-    for (const Entry& e : at_[i].list)
-      if (e.c / N != panel) weights(panel = e.c / N);
+    fetch_visits(X_, at_.data(), W_, k, count, row);
   }
 
   // Makes the variables of the list optimal; the violation before.
@@ -452,13 +445,14 @@ class PairAscent final : public Driver<T, RowAscent> {
     if (scratch.moves) {
       scratch.moves->add(i, list, b);
     } else {
-      spread(X_, i, at_[i].y, list, b, W_, {0, m_});
+      spread(X_, i, at_[i].y, list, b, W_, {});
     }
     return changed;
   }
 
-  const int64_t place_, places_;
   Panels<T> W_;
+  std::vector<int8_t> has_,
+      moved_;  // of several places: the classes whose rows and whose weights are this one's
   std::vector<Instance> at_;
   Bundles bundles_;  // of threads
   BundlePlan plan_;
@@ -468,6 +462,7 @@ class PairAscent final : public Driver<T, RowAscent> {
   bool fresh_ = true;
   std::vector<Scratch> scratch_;  // of each match of a round
   Moves<T> moves_;  // of the last part
+  std::vector<int64_t> cut_;  // where the parts of a sweep begin, and the last one ends
 };
 
 }  // namespace

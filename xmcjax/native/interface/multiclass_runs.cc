@@ -101,6 +101,15 @@ void check_lists(const int64_t* offset, int64_t count, const int32_t* number, in
            ascending);
 }
 
+// Whether those of `count` classes that are marked are whole panels on any processor, up to the last.
+template <class T>
+bool in_panels(const int8_t* marked, int64_t count) {
+  constexpr int64_t kWhole = 64 / sizeof(T);
+  for (int64_t c = 0; c < count; ++c)
+    if ((marked[c] != 0) != (marked[c / kWhole * kWhole] != 0)) return false;
+  return true;
+}
+
 // Keeps an object; the number that stands for it.
 template <class T, class Args>
 int64_t kept(std::shared_ptr<DualPoint> made, const Args& args) {
@@ -121,9 +130,9 @@ void run(MulticlassNewArgs<T>& args) {
   expect(0 <= args.first && args.first < args.last && args.last <= args.classes,
          "classes below their number");
   const bool by_rows = args.formulation == kWestonWatkins || args.formulation == kCrammerSinger;
-  expect(0 <= args.place && args.place < args.places &&
-             (args.places == 1 || (by_rows && args.method == kAscent)),
-         "a place below their number, which is 1 but for Weston-Watkins and Crammer-Singer");
+  expect(!args.listed || (by_rows && args.method == kAscent && args.listed == args.classes),
+         "one place but for Weston-Watkins and Crammer-Singer, or whether it has each class");
+  expect(in_panels<T>(args.moved, args.listed), "whole panels of classes whose weights a place moves");
   const bool shares = args.room != 0;
   expect(!shares || (by_rows && args.method == kAscent && args.room == shared_room<T>(args.d, args.classes) &&
                      aligned(args.shared)),
@@ -138,8 +147,8 @@ void run(MulticlassNewArgs<T>& args) {
                                 uint64_t(args.seed),
                                 args.threads,
                                 args.method == kCentred,
-                                args.place,
-                                args.places,
+                                args.listed ? args.rows : nullptr,
+                                args.listed ? args.moved : nullptr,
                                 shares ? args.shared : nullptr};
   std::shared_ptr<DualPoint> made;
   if (args.method == kProximal) {
@@ -319,20 +328,12 @@ void run(KeepArgs<T>& args) {
   else splitting->keep_weights();
 }
 
-// Classes of which a place moves the weights: whole panels on any processor.
-template <class T>
-Classes some_classes(const Owned& owned, int64_t first, int64_t last) {
-  constexpr int64_t kWhole = 64 / sizeof(T);
-  expect(0 <= first && first <= last && last <= owned.m, "classes below their number");
-  expect(first % kWhole == 0 && (last % kWhole == 0 || last == owned.m), "whole panels of classes");
-  return {first, last};
-}
 template <class T>
 void follow(const As<RowAscent>& point, const int32_t* row, const int32_t* label, const T* change,
-            int64_t count, Classes classes) {
+            int64_t count) {
   check_places(row, count, point->rows(), "rows below their number");
   check_places(label, count, point.owned.m, "classes below their number");
-  point->follow_moves(row, label, change, count, classes);
+  point->follow_moves(row, label, change, count);
 }
 
 template <class T>
@@ -360,8 +361,7 @@ template <class T>
 void run(FollowMovesArgs<T>& args) {
   const auto point = as<RowAscent>(args);
   expect(point.owned.wide == (sizeof(T) == sizeof(double)), "changes in the type of X");
-  follow<T>(point, args.row, args.label, args.change, args.moves,
-            some_classes<T>(point.owned, args.first, args.last));
+  follow<T>(point, args.row, args.label, args.change, args.moves);
 }
 
 // Comes to a meeting, or goes on waiting for it; whether all have come.
@@ -387,7 +387,6 @@ void run(RowSweepArgs<T>& args) {
   enum Phase : int64_t { kWork, kTell, kTold, kMoved };
   const auto point = as<RowAscent>(args);
   Gate& gate = gate_of(args.gate, args.members, args.state);
-  const Classes classes = some_classes<T>(point.owned, args.first, args.last);
   auto& [number, phase, sent, more] = *reinterpret_cast<int64_t (*)[4]>(args.stage);
   expect(point.owned.wide == (sizeof(T) == sizeof(double)), "changes in the type of X");
   expect(args.own >= 0 && args.own < args.members && args.room > 0, "a place among the members, and room");
@@ -413,7 +412,7 @@ void run(RowSweepArgs<T>& args) {
       for (int64_t k = 0; k < args.members; ++k) {
         const int64_t count = args.counts[2 * k], at = k * args.room;
         expect(count >= 0 && count <= args.room, "as many moves as there is room for");
-        follow<T>(point, args.row + at, args.label + at, args.change + at, count, classes);
+        follow<T>(point, args.row + at, args.label + at, args.change + at, count);
         more |= args.counts[2 * k + 1] != 0;
       }
       phase = kMoved;

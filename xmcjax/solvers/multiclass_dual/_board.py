@@ -163,17 +163,15 @@ class Board:
             self._look()
         return told[:, : len(numbers)].copy()
 
-    def sweep(self, point: Ascent, parts: int, tol: float, caution: float, classes: tuple[int, int]) -> float:
+    def sweep(self, point: Ascent, parts: int, tol: float, caution: float) -> float:
         """The parts of a sweep of all places; the largest violation that this one met.
 
         Args:
             point: of this place, with these weights.
             parts, tol, caution: of :meth:`xmcjax.native.Ascent.row_part`.
-            classes: whose weights this place moves, whole panels.
         """
         violation, held = np.zeros(1), np.zeros((), np.int64)
-        first, last = classes
-        how = dict(parts=parts, tolerance=tol, caution=caution, own=self.own, first=first, last=last)
+        how = dict(parts=parts, tolerance=tol, caution=caution, own=self.own)
         while not held:
             point.row_sweep(**how, **self._gate.fields, **self._sweep, violation=violation, held=held)
             self._look()

@@ -1,10 +1,11 @@
 """Weston-Watkins and Crammer-Singer over several processes and threads, which are places.
 
-Every place has the dual variables of some of the rows. A sweep has parts. In a part each place visits some of
-its rows at weights that stay as they are, so that rows of one part do not know of each other; then the
-changes of all of them are made in the weights: w_y += δ x, w_c −= δ x. Places of one machine have the weights
-together, and each makes the changes in some of the classes (:mod:`._board`). Those of other machines are told
-the changes, a row, a class and a number each.
+Every place has the dual variables of the rows of some classes. A sweep has parts. In a part each place
+visits some of its rows at weights that stay as they are, so that rows of one part do not know of each other;
+then the changes of all of them are made in the weights: w_y += δ x, w_c −= δ x. Places of one machine have
+the weights together, and each makes the changes in some of the classes (:mod:`._board`), those of its rows:
+neighbouring classes are alike as a rule, so that a core reads again what it has written. Places of other
+machines are told the changes, a row, a class and a number each.
 
 What one visit gains is certain, Σ_c δ_c h_c − ½ ‖x‖² (Σ δ_c² + (Σ δ_c)²) with h_c = 1 + z_c − z_y. What rows
 of one part gain together is so where they have little in common. Where the dual objective falls, there are
@@ -34,6 +35,8 @@ from xmcjax.solvers.multiclass_dual._wire import Wire
 # Rows of the largest class that are visited at once, about; rows of a place in a part, at least; and parts of
 # a sweep, at least if there are rows for so many, and at most.
 _ALIKE, _LEAST, _PARTS, _MOST = 3, 8, 32, 1024
+# Bundles of neighbouring classes of each place: few, so that most weights that a row needs are its own.
+_BUNDLES = 8
 # Classes of which there are too few: most rows then have the classes of most others on their lists.
 _FEW = 64
 # How many times as many parts there are, or as short steps, where the dual objective has fallen by more than
@@ -86,10 +89,13 @@ class RowPlaces:
         self._wire, self._board, self._parts, self._caution = wire, board, parts, 1.0
         self._far = len(board.near) < wire.count  # whether there are places with other weights
         self._n, self._most = X.shape[0], _most_parts(X.shape[0], wire.count)
-        self._classes = _own_classes(y, m, shared_panel(X.dtype), len(board.near), board.own)
-        place = dict(place=wire.place, places=wire.count, shared=board.weights)
-        # neighbours may be alike: places do not go through their rows in the same order
-        self.point = Ascent(*problem, seed=seed * wire.count + wire.place, **place)
+        panel = shared_panel(X.dtype)
+        has = places_of(y, m, wire.count, panel if m >= panel * _BUNDLES * wire.count else 1) == wire.place
+        moved = places_of(y, m, len(board.near), panel) == board.own
+        # rows of different places may be alike: they do not go through theirs in the same order
+        self.point = Ascent(
+            *problem, seed=seed * wire.count + wire.place, place=(has, moved), shared=board.weights
+        )
         self._dtype, self._dual = X.dtype, -np.inf
 
     def assess(self, tol: float) -> Assessment:
@@ -124,7 +130,7 @@ class RowPlaces:
 
     def _met(self, tol: float) -> float:
         """The parts of a sweep, with places that have the same weights; the largest violation."""
-        return self._board.sweep(self.point, self._parts, tol, self._caution, self._classes)
+        return self._board.sweep(self.point, self._parts, tol, self._caution)
 
     def _told(self, tol: float) -> float:
         """The same where there are places with other weights, which are told of all moves."""
@@ -137,14 +143,19 @@ class RowPlaces:
                 (count,) = _HEAD.unpack_from(told)
                 row, label = np.frombuffer(told, np.int32, 2 * count, _HEAD.size).reshape(2, count)
                 change = np.frombuffer(told, self._dtype, count, _HEAD.size + 8 * count)
-                self.point.follow(row, label, change, self._classes)
+                self.point.follow(row, label, change)
             self._board.gather([])  # the weights are up to date
         return worst
 
 
-def _own_classes(y: np.ndarray, m: int, width: int, places: int, own: int) -> tuple[int, int]:
-    """Of which a place makes the changes: whole panels, with about as many rows as those of each other."""
-    sizes = np.add.reduceat(np.bincount(y, minlength=m), np.arange(0, m, width))
-    panels = bundles_of(sizes, min(places, len(sizes)))
-    first, last = panels[own] if own < len(panels) else (0, 0)  # where there are more places than panels
-    return first * width, min(last * width, m)
+def places_of(y: np.ndarray, m: int, places: int, unit: int) -> np.ndarray:
+    """The place of each class, [m]: of as many neighbouring ones together as there are in a unit.
+
+    Every place has several bundles of neighbours, and all have about as many rows.
+    """
+    sizes = np.add.reduceat(np.bincount(y, minlength=m), np.arange(0, m, unit))
+    held, found = np.zeros(places, int), np.zeros(len(sizes), int)
+    for first, last in bundles_of(sizes, min(_BUNDLES * places, len(sizes))):
+        place = found[first:last] = np.argmin(held)
+        held[place] += sizes[first:last].sum()
+    return np.repeat(found, unit)[:m]
