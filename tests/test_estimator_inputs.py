@@ -122,6 +122,7 @@ NO_NUMBERS = {
     "durations": (np.stack([DATES - DATES[0]] * 2, axis=1), r"timedelta64\[D\]"),
     "texts among objects": (np.array([[1.0, "2"]] * 4, dtype=object), "str"),
     "records": (np.zeros((4, 2), "i4,i4"), r"\[\('f0', '<i4'\), \('f1', '<i4'\)\]"),
+    "a frame of texts": (Frame([1.0, 2.0, 3.0, 4.0], np.array(["1", "2", "3", "4"], object)), "str"),
     "a frame of dates": (Frame([1.0, 2.0, 3.0, 4.0], DATES), r"datetime64\[D\]"),
 }
 RAGGED = [[1.0, 2.0], [1.0], [2.0, 1.0], [0.0, 1.0]]

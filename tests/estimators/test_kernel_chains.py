@@ -147,3 +147,12 @@ def test_options_out_of_range(model):
         model.predict([x[:, :1] for x in X])
     with pytest.warns(ConvergenceWarning, match="not converged"):
         made(max_iter=1).fit(X, y)
+
+
+def test_labels_of_two_kinds_are_refused():
+    X = np.random.default_rng(0).standard_normal((7, 2))
+    for labels in (["a", "b"], [True, False]):
+        with pytest.raises(
+            TypeError, match=r"expected labels of one kind, found (texts|truth values) and num"
+        ):
+            KernelChainClassifier().fit([X[:2], X[2:]], [labels, [1, 2, 1, 2, 1]])

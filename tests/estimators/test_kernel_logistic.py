@@ -403,3 +403,49 @@ def test_a_few_heavy_rows_do_not_loosen_the_fit_of_the_others():
         for limits in ({}, dict(tol=1e-7))
     )
     np.testing.assert_allclose(found, exact, atol=1e-5)
+
+
+def test_hyperparameters_as_lists_are_those_of_an_array(tmp_path):
+    """By ascending node number in a list too, in arguments, kernels and models that were stored."""
+    X, y, folds = data()
+    v, w = [1.0, 2, 3, 4, 5, 6], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    model = KernelLogisticClassifier(hierarchy=EDGES, v=np.array(v), w=np.array(w)).fit(X, y)
+    model.save(tmp_path / "model")
+    loaded = KernelLogisticClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.kernel_.w, w)
+    for other in (
+        KernelLogisticClassifier(hierarchy=EDGES, v=v, w=tuple(w)).fit(X, y),
+        KernelLogisticClassifier(kernels.RBF(w), hierarchy=EDGES, v=v).fit(X, y),
+        loaded.fit(X, y),
+    ):
+        np.testing.assert_array_equal(other.v_, v)
+        np.testing.assert_array_equal(other.kernel_.w, w)
+        np.testing.assert_array_equal(other.dual_coef_, model.dual_coef_)
+    flat = [KernelLogisticClassifier(kernels.RBF(kind(w[:4])), v=kind(v[:4])) for kind in (list, np.array)]
+    lists, arrays = (one.tune(X, y, folds, max_iter=1) for one in flat)
+    np.testing.assert_array_equal(lists.dual_coef_, arrays.dual_coef_)
+    assert lists.cv_criterion(X, y, folds)[0] == arrays.cv_criterion(X, y, folds)[0]
+
+
+@pytest.mark.parametrize("share", ["level", "subtree", "all", "class"])
+def test_what_was_learnt_can_be_given_back(share):
+    X, y, folds = data()
+    model = KernelLogisticClassifier(hierarchy=EDGES, tol=1e-10).tune(X, y, folds, share=share, max_iter=2)
+    again = KernelLogisticClassifier(
+        model.kernel_, hierarchy=EDGES, v=model.v_, sigma2=model.sigma2_, tol=1e-10
+    )
+    np.testing.assert_allclose(again.fit(X, y).objective_, model.objective_, rtol=1e-9)
+    np.testing.assert_allclose(again.decision_function(X), model.decision_function(X), atol=1e-6)
+
+
+def test_probabilities_are_those_of_the_likelihood_of_the_fit(tmp_path):
+    X, y, _ = data()
+    model = KernelLogisticClassifier().fit(X, y)
+    expected = model.predict_proba(X)
+    model.set_params(likelihood="one_vs_rest")
+    np.testing.assert_array_equal(model.predict_proba(X), expected)
+    model.save(tmp_path / "model")
+    loaded = KernelLogisticClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_proba(X), expected)
+    assert loaded.likelihood == "one_vs_rest"
+    assert abs(model.fit(X, y).predict_proba(X) - expected).max() > 0.05

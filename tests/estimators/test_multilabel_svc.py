@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support.processes import python
-from xmcjax import MulticlassSVC
+from xmcjax import MulticlassSVC, MultinomialLogisticRegression
 from xmcjax.data import save_xmc
 from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
@@ -128,3 +128,18 @@ def test_the_command_trains_on_rows_with_several_labels(tmp_path):
     assert again.returncode == 0 and "nothing left to train" in again.stdout
     refused = python(command, *train[:-1], tmp_path / "other")
     assert refused.returncode == 2 and "one label in every row" in refused.stderr
+
+
+@pytest.mark.parametrize("model", [MulticlassSVC("cs"), MultinomialLogisticRegression()])
+def test_score_takes_the_labels_that_fit_takes(model):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((40, 3)), (rng.random((40, 3)) < 0.4).astype(int)
+    model.fit(X, Y)
+    expected = model.score(X, Y)
+    for wrong in (2 * Y - 1, np.where(Y, 1, np.nan), 2 * Y):
+        with pytest.raises(ValueError, match="y: expected a matrix of 0 and 1, found"):
+            model.score(X, wrong)
+    for weight in (np.full(40, np.nan), np.full(40, -1.0), np.ones(3), np.zeros(40)):
+        with pytest.raises(ValueError, match="weight"):
+            model.score(X, Y, weight)
+    assert model.score(X, Y, np.full(40, 2.0)) == expected

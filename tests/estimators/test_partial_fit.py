@@ -195,3 +195,13 @@ def test_weights_of_labels_are_by_number(key):
     X, Y = problem()
     with pytest.raises(ValueError, match=f"^class_weight: expected labels 0 … 6, found {key}"):
         OneVsAllClassifier(class_weight={key: 5.0}).fit(X, Y)
+
+
+def test_truth_values_are_no_numbers():
+    X, y = clusters(60, 3)
+    model = OneVsAllClassifier().partial_fit(X, y > 0)
+    with pytest.raises(TypeError, match="expected classes such as False, found 0"):
+        model.partial_fit(X, y)
+    with pytest.raises(ValueError, match="classes: expected finite numbers, found nan"):
+        OneVsAllClassifier().partial_fit(X, y, classes=[0, 1, 2, np.nan])
+    np.testing.assert_array_equal(model.classes_, [False, True])

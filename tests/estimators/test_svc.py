@@ -221,3 +221,16 @@ def test_no_method_passes_max_iter(formulation, most):
     with pytest.warns(ConvergenceWarning):
         fitted = MulticlassSVC(formulation, C=100, tol=1e-13, max_iter=most).fit(X, y)
     assert fitted.status_ == Status.MAX_STEPS and 0 < fitted.n_iter_ <= most
+
+
+def test_products_that_no_features_have_are_refused():
+    rng = np.random.default_rng(0)
+    K = rng.standard_normal((60, 60))
+    K = K + K.T
+    np.fill_diagonal(K, 1)
+    y = np.arange(60) % 4
+    for dtype in (np.float32, np.float64):
+        with pytest.raises(ValueError, match="semidefinite inner products, found the eigenvalue -"):
+            TopKSVC(kernel="precomputed").fit(K.astype(dtype), y)
+    X = rng.standard_normal((60, 3)).astype(np.float32)  # of rank 3: rounding makes eigenvalues below 0
+    assert TopKSVC(kernel="precomputed", fit_intercept=False).fit(X @ X.T, y).status_.name == "CONVERGED"

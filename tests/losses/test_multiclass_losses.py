@@ -361,3 +361,20 @@ def test_the_slope_of_a_hinge_at_its_bend_is_0():
     margins = jnp.array([0.5, 1.0, 1.5])
     for loss in losses.MARGIN_LOSSES.values():
         np.testing.assert_allclose(jax.vmap(jax.grad(loss.value))(margins), loss.grad(margins), atol=1e-15)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 6])
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e6])
+def test_gradients_of_the_entropies_are_in_the_dual_set_at_any_scale(k, scale):
+    """Margins of 1,000 have four digits behind the point in float32, the probabilities seven."""
+    rng = np.random.default_rng(k)
+    z, y = (
+        jnp.asarray(scale * rng.standard_normal((200, 8)), jnp.float32),
+        jnp.asarray(rng.integers(0, 8, 200)),
+    )
+    x = jax.grad(lambda z: losses.topk_entropy(z, y, k).sum())(z)
+    assert jnp.isfinite(losses.topk_entropy_conjugate(x, y, k)).all()
+    np.testing.assert_allclose(x.sum(axis=1), 0, atol=1e-6)
+    exact = jax.grad(lambda z: losses.topk_entropy(z, y, k).sum())(z.astype(jnp.float64))
+    # as the margins, differences of scores, are rounded
+    np.testing.assert_allclose(x, exact, atol=1e-6 + scale * 1e-7)

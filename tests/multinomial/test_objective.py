@@ -91,6 +91,14 @@ def test_bad_problems_get_one_clear_error(change, error, message):
         multinomial.multinomial_problem(linops.make(X), y, arguments.pop("lam"), **arguments)
 
 
+def test_lam_may_be_an_array_of_one_number():
+    X, y = helpers.sparse_set()
+    for lam in (np.float32(2), np.array(2.0), jnp.asarray(2.0)):
+        assert multinomial.multinomial_problem(linops.make(X), y, lam=lam).l2 == 2
+    with pytest.raises(TypeError, match="lam: expected a number, got one that is traced"):
+        jax.grad(lambda lam: multinomial.multinomial_problem(linops.make(X), y, lam=lam).l2)(2.0)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("form", [sp.csr_matrix, lambda X: X.toarray()])
 def test_features_that_are_not_finite(form, bad):

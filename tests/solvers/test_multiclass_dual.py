@@ -11,11 +11,12 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support.problems import BACKENDS, svm_minimum, svm_problem
-from xmcjax.solvers import Status
+from xmcjax.solvers import SOLVERS, Status
 from xmcjax.solvers import multiclass_dual as md
 from xmcjax.solvers.multiclass_dual import round_count, round_pairs
 
 C = 0.7
+SOLVER = SOLVERS["multiclass_dual"]
 TIGHT = md.HParams(tol=1e-12, max_epochs=20000)
 
 
@@ -120,3 +121,36 @@ def test_every_round_is_a_perfect_matching_and_all_rounds_cover_each_pair_once(c
         assert len(set(first) | set(second)) == 2 * len(first) == classes - classes % 2
         met[first, second] += 1
     assert (met + met.T == 1 - np.eye(classes)).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("formulation", ["ww", "cs"])
+def test_what_a_state_has_converged_to_is_so_in_float64(formulation, seed):
+    """Large features and C, where gains are small differences of large scores."""
+    rng = np.random.default_rng(seed)
+    X, y = (1e4 * rng.standard_normal((4, 3))).astype(np.float32), np.arange(4) % 3
+    for C in (1.0, 1e3, 1e6):
+        problem, hp = SOLVER.problem(X, y, formulation=formulation, C=C), SOLVER.hparams(tol=1e-3)
+        found = SOLVER.run(problem, hp, SOLVER.init(problem, hp))
+        W = np.asarray(found.weights.w, np.float64)
+        h = 1 + (Z := X.astype(np.float64) @ W) - Z[np.arange(4), y][:, None]
+        h[np.arange(4), y] = 0
+        h = np.maximum(h, 0)
+        primal = (W**2).sum() / 2 + C * (h.sum() if formulation == "ww" else h.max(axis=1).sum())
+        np.testing.assert_allclose(found.value, primal, rtol=1e-6)
+        least = md.run(X.astype(np.float64), y, formulation=formulation, C=C, tol=1e-8).primal
+        assert (primal <= least * (1 + 1e-3)) == (found.status == Status.CONVERGED)
+
+
+@pytest.mark.parametrize("wrong", [dict(tol=np.nan), dict(tol=0.0), dict(max_epochs=0)])
+def test_limits_are_checked_with_a_state_too(wrong):
+    problem = SOLVER.problem(*svm_problem(), formulation="ww", C=C)
+    hp = SOLVER.hparams(**wrong)
+    for state in (None, SOLVER.init(problem, hp)):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            SOLVER.run(problem, hp, state)
+
+
+def test_no_features():
+    found = md.run(np.zeros((3, 0), np.float32), [0, 1, 1])
+    assert found.W.shape == (0, 2) and found.density_w == 0 and found.status == Status.CONVERGED

@@ -319,3 +319,10 @@ def test_lanes_that_may_end_equal_the_jnp_step(start_bias):
     assert (start_bias < 0) == (histories[0][0].active.max() <= n // 8)
     exact = solve(problem(X, y, tolerance=1e-9), newton_cg.HParams(decrement=1e-12))
     assert (last.value - exact.value <= 1e-3 * exact.value).all()
+
+
+@pytest.mark.parametrize("wrong", [dict(weight=-1.0), dict(tolerance=np.nan), dict(tolerance=[-1.0])])
+def test_numbers_below_zero_are_refused(wrong):
+    X = linops.make(np.eye(2))
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))}: expected numbers from 0, found (-1|nan)"):
+        newton_cg.lane_problem(X, [[1], [-1]], losses.logistic, **wrong)

@@ -56,15 +56,20 @@ def checked_truth(y, n_labels: int | None) -> Any:
 
     Returns:
         A sparse y as CSR of ones, of which a stored value that is not 0 is a label, as in ``fit``; another
-        one as it is.
+        one as it is, a label matrix of 0 and 1.
 
     Raises:
         TypeError: a masked array, or a sparse matrix in place of classes.
         ValueError: lists of tags; a sparse matrix that is malformed, has another number of labels, or holds
-            values that are negative or not finite.
+            values that are negative or not finite; a dense one of others than 0 and 1.
     """
     y = checked_targets(y)
     if not sp.issparse(y):
+        if n_labels is not None and np.ndim(y) == 2:
+            values = np.asarray(y)
+            wrong = values[(values != 0) & (values != 1)]
+            if wrong.size:
+                raise ValueError(f"y: expected a matrix of 0 and 1, found {wrong[0]}")
         return y
     if n_labels is None:
         raise _no_classes(y)
@@ -114,16 +119,24 @@ def _entering(X) -> Any:
         types = [kind for kind in X.dtypes if getattr(kind, "kind", "O") not in _LEFT]
         if types:
             raise _sparse.no_numbers("X", f"values of type {types[0]}")
+        objects = [i for i, kind in enumerate(X.dtypes) if getattr(kind, "kind", "O") == "O"]
+        if objects:
+            _refuse_texts(np.asarray(X.iloc[:, objects] if hasattr(X, "iloc") else X, object))
         return X
     array = _sparse.array(X, "X")
     if array.dtype.kind not in _LEFT:
         raise _sparse.no_numbers("X", f"values of type {array.dtype}")
-    if array.dtype == object:  # scikit-learn makes numbers of texts such as "1"
-        texts = (type(value).__name__ for value in array.flat if isinstance(value, (str, bytes)))
-        found = next(texts, None)
-        if found is not None:
-            raise _sparse.no_numbers("X", f"values of type {found}")
+    if array.dtype == object:
+        _refuse_texts(array)
     return array if isinstance(X, (list, tuple)) else X
+
+
+def _refuse_texts(array: np.ndarray) -> None:
+    """TypeError for texts such as "1", of which scikit-learn would make numbers."""
+    texts = (type(value).__name__ for value in array.flat if isinstance(value, (str, bytes)))
+    found = next(texts, None)
+    if found is not None:
+        raise _sparse.no_numbers("X", f"values of type {found}")
 
 
 def _kinds() -> dict[str, Any]:

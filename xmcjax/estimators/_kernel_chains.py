@@ -21,7 +21,7 @@ from xmcjax.estimators._inputs import checked_data, checked_features
 from xmcjax.estimators._kernel_parts import base_kernel, remedy
 from xmcjax.estimators._kernel_scores import kernel_scores
 from xmcjax.estimators._refit import unchanged_on_error
-from xmcjax.estimators._targets import class_numbers
+from xmcjax.estimators._targets import class_numbers, kind_of
 
 
 class KernelChainClassifier(BaseEstimator):
@@ -263,7 +263,7 @@ def _joined_labels(y, lengths: np.ndarray) -> np.ndarray:
     """The labels of all positions, one sequence after the other.
 
     Raises:
-        TypeError: no sequences.
+        TypeError: no sequences, or labels of several kinds, such as texts beside numbers.
         ValueError: another number of sequences, or labels of another number than positions.
     """
     parts = [_sparse.array(part, "y") for part in _listed(y, "y", "labels")]
@@ -272,6 +272,8 @@ def _joined_labels(y, lengths: np.ndarray) -> np.ndarray:
     for i, (part, length) in enumerate(zip(parts, lengths, strict=True)):
         if part.shape != (length,):
             raise ValueError(f"y: expected {length} labels of sequence {i}, found {list(part.shape)}")
+        if kind_of(part) != kind_of(parts[0]):
+            raise TypeError(f"y: expected labels of one kind, found {kind_of(parts[0])} and {kind_of(part)}")
     return np.concatenate(parts)
 
 

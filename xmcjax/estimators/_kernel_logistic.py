@@ -24,6 +24,7 @@ from xmcjax.estimators._kernel_parts import (
     computing,
     folds_of,
     groups,
+    kernel_of,
     least_expected_loss,
     matrix_bytes,
     ordered,
@@ -341,7 +342,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
     def predict_proba(self, X):
         """Probabilities of the classes, [m, C]; rows sum to 1."""
         u = self._scores(X)
-        if self.likelihood == "one_vs_rest":
+        if self._likelihood == "one_vs_rest":  # that of the fit, whatever the argument is now
             u = -np.logaddexp(0, -u)  # log σ(u): the votes of section 8.1
         u = np.exp(u - u.max(axis=1, keepdims=True))
         return u / u.sum(axis=1, keepdims=True)
@@ -457,7 +458,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         by_number = np.arange(len(kernel.v)) if data.tree is None else np.argsort(data.tree.nodes)
         self.v_, self.sigma2_ = np.asarray(kernel.v)[by_number], float(h.sigma2)
         self.loadings_ = None if h.loadings is None else np.asarray(h.loadings)
-        self.kernel_ = jax.tree.map(np.asarray, kernel.gram.kernel)
+        self.kernel_ = kernel_of(self._kernels, data.tree)
+        self._likelihood = self.likelihood
         self.objective_, self.n_iter_, self.n_cg_ = value, max(steps, 1), cg_steps
         widened = "; in float64, because K̃α has too few digits in float32" if data.widened else ""
         self.reason_ = said_of_device(problem.reason) + widened

@@ -220,13 +220,36 @@ def below(y, tree: Hierarchy) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def ordered(values, tree: Hierarchy | None):
-    """Numbers by ascending node number in the order of ``tree.nodes``; a number or kernel as it is."""
+    """Numbers by node number, or those of a kernel, in the order of ``tree.nodes``; lists as arrays."""
     import jax
 
-    if tree is None:
-        return values
-    rank = np.argsort(np.argsort(tree.nodes))
-    return jax.tree.map(lambda a: np.asarray(a)[rank] if np.shape(a) == rank.shape else a, values)
+    rank = None if tree is None else np.argsort(np.argsort(tree.nodes))
+
+    def one(a):
+        a = _sparse.numbers(a, "hyperparameters") if _is_list(a) else a
+        return a if rank is None or np.shape(a) != rank.shape else np.asarray(a)[rank]
+
+    return jax.tree.map(one, values, is_leaf=_is_list)
+
+
+def _is_list(a) -> bool:
+    """Whether a is a list or tuple of numbers, in which JAX would see so many of them."""
+    return type(a) in (list, tuple) and len(a) > 0 and all(np.isscalar(value) for value in a)
+
+
+def kernel_of(kernels, tree: Hierarchy | None):
+    """The base kernel of a fit: of a hyperparameter one for all functions, or one per function as in v_."""
+    import jax
+
+    by_number = np.arange(len(kernels.v)) if tree is None else np.argsort(tree.nodes)
+    count, columns, slots = kernels.gram.count, kernels.columns, kernels.slots
+    base = np.arange(len(kernels.v)) if slots is None else np.asarray(slots) // columns.shape[1]
+
+    def one(a):
+        a = np.asarray(a)
+        return a[base[by_number]] if count > 1 and a.shape == (count,) else a
+
+    return jax.tree.map(one, kernels.gram.kernel)
 
 
 def by_group(values, group: np.ndarray):

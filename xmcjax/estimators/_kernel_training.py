@@ -56,4 +56,9 @@ def training(model: Any, X, y, sample_weight, *, widen: bool) -> tuple[Training,
 
 def base_of(model: Any, data: Training):
     """The base kernels, whose hyperparameters stand in the order of the tree."""
-    return ordered(base_kernel(model.kernel, model.w, data.scale), data.tree)
+    import jax
+
+    base = base_kernel(model.kernel, model.w, data.scale)
+    if not isinstance(model.kernel, str):  # of a fit whose functions had one in common
+        base = jax.tree.map(lambda a: a[0] if np.shape(a) == (1,) else a, base)
+    return ordered(base, data.tree)

@@ -31,9 +31,11 @@ class BestLabelScore:
             sample_weight: weights of the rows, [n]; None for equal ones.
 
         Raises:
-            TypeError, ValueError: as for :meth:`predict`; y of another length or kind, or of another number
-                of labels.
+            TypeError, ValueError: as for :meth:`predict`; y of another length or kind, of another number of
+                labels, or of others than 0 and 1; of a label matrix weights that ``fit`` does not take.
         """
+        from xmcjax.lanes import check_sample_weight
+
         if self._takes_labels:
             y = checked_targets(y)
         if not (self._takes_labels and are_labels(y)):
@@ -44,7 +46,8 @@ class BestLabelScore:
             wanted = [len(best), len(self.classes_)]
             raise ValueError(f"y: expected a label matrix {wanted}, found shape {list(Y.shape)}")
         hits = np.asarray(Y[np.arange(len(best)), best]).ravel() != 0
-        return float(np.average(hits, weights=sample_weight))
+        weight = None if sample_weight is None else check_sample_weight(sample_weight, len(best))
+        return float(np.average(hits, weights=weight))
 
 
 def one_label_a_row(

@@ -150,10 +150,9 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
             The estimator itself.
 
         Raises:
-            ValueError: a value of X that is not finite (with its row and column), or none that is not
-                zero; y of another length, or with fewer than two classes; a label matrix with weights of
-                classes or a calibration, or without a row that has a label and lacks one; an option out of
-                range.
+            ValueError: a value of X that is not finite (with its row and column); y of another length, or
+                with fewer than two classes; a label matrix with weights of classes or a calibration, or
+                without a row that has a label and lacks one; an option out of range.
             TypeError: an option of another kind; a sparse y with another formulation than "cs".
 
         Warns:

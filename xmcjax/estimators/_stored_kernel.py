@@ -9,15 +9,18 @@ import jax
 import numpy as np
 
 from xmcjax import __version__
+from xmcjax._arguments import name_of
 from xmcjax._hierarchy import Hierarchy
 from xmcjax._systems import SYSTEMS
 from xmcjax.estimators._kernel_arrays import from_arrays, to_arrays
+from xmcjax.estimators._kernel_parts import kernel_of
 from xmcjax.estimators._kernel_scores import check_parts
 from xmcjax.estimators._stored import decoded, encoded
 from xmcjax.kernels import ClassKernels, Kernel, Points, Tree
 from xmcjax.lanes import precision
 from xmcjax.models import ModelFormatError, Names, read_kernel_model, system_of, write_kernel_model
 from xmcjax.solvers import Status
+from xmcjax.solvers.kernel_multinomial import LIKELIHOODS
 
 _NUMBERS = ("objective_", "n_iter_", "n_cg_", "sigma2_", "criterion_")
 
@@ -57,7 +60,7 @@ def save(classifier, path: str | os.PathLike[str], more: dict[str, Any], *, held
         "kernel": kernel,
         "kernels": tree,
         "fit": {name: getattr(classifier, name) for name in _NUMBERS if hasattr(classifier, name)}
-        | {"status_": int(classifier.status_)},
+        | {"status_": int(classifier.status_), "likelihood": classifier._likelihood},
         **more,
     }
     names = Names(classifier.classes_, None if features is None else tuple(map(str, features)))
@@ -117,7 +120,9 @@ def _made(kind: type, meta, arrays, names: Names, transforms):
     classifier._kernels = jax.tree.map(np.asarray, kernels)
     classifier._tree = None if classifier.hierarchy is None else Hierarchy.from_edges(classifier.hierarchy)
     classifier.classes_, classifier.dual_coef_ = names.classes, alpha
-    classifier.v_, classifier.kernel_ = arrays["v"], classifier._kernels.gram.kernel
+    classifier.v_, classifier.kernel_ = arrays["v"], kernel_of(classifier._kernels, classifier._tree)
+    likelihood = meta["fit"].get("likelihood", classifier.likelihood)  # older models do not tell it
+    classifier._likelihood = name_of("likelihood", likelihood, LIKELIHOODS)
     classifier.loadings_ = getattr(classifier._kernels.mixing, "B", None)
     classifier.n_features_in_ = meta["n_features"]
     if names.features is not None:

@@ -59,7 +59,7 @@ def more_targets(y, classes, sample_weight: np.ndarray | None, before: np.ndarra
     Raises:
         ValueError: as there; classes of y that are neither in `classes`, where that is given, nor in
             `before`; fewer columns than labels before.
-        TypeError: numbers among texts.
+        TypeError: numbers or truth values among texts, or one among the other.
     """
     if classes is not None:
         classes = _sparse.array(classes, "classes")
@@ -79,7 +79,10 @@ def more_targets(y, classes, sample_weight: np.ndarray | None, before: np.ndarra
     parts = [part for part in (before, classes) if part is not None]
     if classes is not None and not len(classes):
         raise ValueError("classes: expected None or the classes that there are or will be, found none")
-    if len({part.dtype.kind in "biuf" for part in (*parts, found)}) > 1:
+    for part in parts:
+        if part.dtype.kind == "f" and not np.isfinite(part).all():
+            raise ValueError(f"classes: expected finite numbers, found {part[~np.isfinite(part)][0]}")
+    if len(set(map(kind_of, (*parts, found)))) > 1:
         raise TypeError(
             f"y: expected classes such as {parts[0][:1].tolist()[0]!r}, found {found.tolist()[0]!r}"
         )
@@ -90,6 +93,11 @@ def more_targets(y, classes, sample_weight: np.ndarray | None, before: np.ndarra
     known = np.unique(np.concatenate([known, found]))
     number = np.searchsorted(known, found)[number]
     return _of_classes(known, number)
+
+
+def kind_of(classes: np.ndarray) -> str:
+    """Of classes that may be compared: True is no other name of 1, nor is "1"."""
+    return "numbers" if classes.dtype.kind in "iuf" else "truth values" if classes.dtype == bool else "texts"
 
 
 def _of_classes(classes: np.ndarray, number: np.ndarray) -> Targets:

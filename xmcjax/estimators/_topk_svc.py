@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from typing import Any
 
@@ -26,6 +27,9 @@ from xmcjax.estimators._weights import check_products, row_weights
 
 KERNELS = ("linear", "precomputed")
 TOL, SMOOTHING = Real(above=0), Real(least=0)
+# Instances whose inner products are factorised before training, which takes less than a second, and the part
+# of the largest eigenvalue that negative ones may have by rounding.
+_FACTORISED, _ROUNDING = 4096, 1e-4
 
 
 class TopKSVC(Probabilities, LinearClassifier):
@@ -287,4 +291,22 @@ class TopKSVC(Probabilities, LinearClassifier):
                 "X: expected inner products, of a row with itself at least 0, "
                 f"found {K.diagonal().min():.3g} on the diagonal"
             )
+        _check_semidefinite(K)
         return K + K.dtype.type(1) if self.fit_intercept else K
+
+
+def _check_semidefinite(K: np.ndarray) -> None:
+    """ValueError for products that no features have; those of some instances are like those of all."""
+    from xmcjax.solvers._host_loop import abandonable
+
+    some = np.linspace(0, len(K) - 1, min(len(K), _FACTORISED)).astype(int)
+    part = K[np.ix_(some, some)].astype(np.float64)
+    part = (part + part.T) / 2
+    rounding = max(_ROUNDING, len(part) * float(np.finfo(K.dtype).eps)) * np.abs(part).sum(axis=1).max()
+    if not 0 < rounding < np.inf:
+        return  # of zeros alone; or training names the place
+    with contextlib.suppress(np.linalg.LinAlgError):
+        abandonable(lambda: np.linalg.cholesky(part + rounding * np.eye(len(part))))
+        return
+    least = abandonable(lambda: np.linalg.eigvalsh(part)[0])
+    raise ValueError(f"X: expected positive semidefinite inner products, found the eigenvalue {least:.3g}")

@@ -32,7 +32,7 @@ def check_features(X) -> None:
         raise ValueError(f"expected finite features, found {found} in row {row}, column {column} of X")
 
 
-def real_array(name: str, value, *, finite: bool = False) -> jax.Array | np.ndarray:
+def real_array(name: str, value, *, finite: bool = False, least: float = -np.inf) -> jax.Array | np.ndarray:
     """`value` itself where it is an array of JAX, which may be traced, else an array of real numbers.
 
     Args:
@@ -40,10 +40,11 @@ def real_array(name: str, value, *, finite: bool = False) -> jax.Array | np.ndar
         value: numbers in any form.
         finite: whether the numbers are looked at. Those of an array that is traced, or that other processes
             hold in part, are not known here and pass.
+        least: of the numbers, where it is given; likewise.
 
     Raises:
         TypeError: values that are no real numbers, or a masked array.
-        ValueError: rows of different length; where `finite`, numbers that are not.
+        ValueError: rows of different length; where `finite`, numbers that are not; numbers below `least`.
 
     Example:
         >>> real_array("C", [1.0, 2.0]).tolist()
@@ -59,6 +60,10 @@ def real_array(name: str, value, *, finite: bool = False) -> jax.Array | np.ndar
     # as an array of NumPy: within a transformation, an operation of JAX on known numbers is traced too
     if finite and known is not None and not np.isfinite(np.asarray(known)).all():
         raise ValueError(f"{name}: expected finite numbers, found NaN or infinity")
+    if least > -np.inf and known is not None:
+        wrong = (values := np.asarray(known))[~(values >= least)]
+        if wrong.size:
+            raise ValueError(f"{name}: expected numbers from {least:g}, found {wrong[0]}")
     return array
 
 

@@ -158,11 +158,11 @@ def _topk_entropy_conjugate(rows: Rows, k: int):
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
 def _capped_logsumexp(a: jax.Array, top: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """(E, τ) of E = max {⟨a, p⟩ + H(p) : 0 ≤ p ≤ 1/k, 1ᵀp = 1}, reached at p_j = min{1/k, e^{a_j − τ}}.
+    """(E, u) of E = max {⟨a, p⟩ + H(p) : 0 ≤ p ≤ 1/k, 1ᵀp = 1}, reached at p_j = min{1/k, e^{a_j − τ}}.
 
     `top` are the k largest entries, falling. With the u largest at 1/k and the others adding up to
     Z = Σ e^{a_j}, 1ᵀp = 1 gives e^τ = Z / (1 − u/k), and u is the first for which the next entry is not above
-    1/k. Without a p, that is with fewer than k finite entries, E is −∞ and τ is +∞.
+    1/k. Without a p, that is with fewer than k finite entries, E is −∞.
     """
     tail = _tail(a, top)
     exists = tail > -jnp.inf
@@ -179,21 +179,25 @@ def _capped_logsumexp(a: jax.Array, top: jax.Array, k: int) -> tuple[jax.Array, 
     first = first.astype(a.dtype)
     held = jnp.sum(jnp.where(u < first, top + math.log(k), 0), axis=-1) / k
     value = held + (1 - first[..., 0] / k) * tau
-    return jnp.where(exists, value, tail), jnp.where(exists | jnp.isnan(tail), tau, jnp.inf)
+    return jnp.where(exists, value, tail), first[..., 0]
 
 
 @_capped_logsumexp.defjvp
 def _(k, primals, tangents):
     (a, top), (da, _) = primals, tangents
-    value, tau = _capped_logsumexp(a, top, k)
-    log_p = a - tau[..., None]
-    free = log_p < -math.log(k)
-    p = jnp.exp(jnp.where(free, log_p, -math.log(k)))
-    # Σ_j dp_j = 0 over the entries below 1/k
-    moving = jnp.where(free, p, 0)
-    mass = jnp.sum(moving, axis=-1)
-    dtau = jnp.sum(moving * da, axis=-1) / jnp.where(mass > 0, mass, 1)
-    return (value, tau), (jnp.sum(p * da, axis=-1), dtau)
+    value, u = _capped_logsumexp(a, top, k)
+    # the u largest share u/k, and the others the rest as e^{a_j}: τ, as large as a, has no digits for that
+    last = jnp.take_along_axis(top, jnp.maximum(u[..., None] - 1, 0).astype(jnp.int32), axis=-1)
+    held = a >= jnp.where(u[..., None] > 0, last, jnp.inf)
+    count = jnp.maximum(jnp.sum(held, axis=-1, keepdims=True, dtype=a.dtype), 1)
+    rest = jnp.where(held, -jnp.inf, a)
+    most = jnp.max(jax.lax.stop_gradient(rest), axis=-1, keepdims=True)
+    e = jnp.exp(rest - jnp.where(jnp.isneginf(most), 0, most))
+    mass = jnp.sum(e, axis=-1, keepdims=True)
+    share = u[..., None] / k
+    p = jnp.where(held, share / count, (1 - share) * e / jnp.where(mass == 0, 1, mass))
+    p = jnp.where(jnp.isneginf(value)[..., None], 0, p)
+    return (value, u), (jnp.sum(p * da, axis=-1), jnp.zeros_like(u))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))

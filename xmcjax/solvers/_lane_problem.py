@@ -68,14 +68,15 @@ def lane_problem(
         op: features [n, d].
         y: ±1, [n, B]. Under a transformation of JAX, where values are not known, they are not checked.
         loss: a smooth loss, such as those of ``SMOOTH_LOSSES``.
-        weight: c; a number, [n, 1], [1, B] or [n, B].
+        weight: c ≥ 0; a number, [n, 1], [1, B] or [n, B].
         shift: o, likewise.
         tolerance: on ‖∇f‖; a number or [B]. See :func:`gradient_tolerance`.
         penalty: R; None for ½ ‖w‖².
 
     Raises:
         TypeError: a loss without curvature, or features that are no operator.
-        ValueError: shapes that do not match, targets that are neither −1 nor 1.
+        ValueError: shapes that do not match, targets that are neither −1 nor 1, weights or tolerances below 0
+            or that are no numbers.
 
     Example:
         >>> from xmcjax import linops, losses
@@ -95,14 +96,14 @@ def lane_problem(
     if not isinstance(y, Tracer):
         _check_targets(np.asarray(y))
 
-    def spread(name, a):
-        a = jnp.asarray(real_array(name, a, finite=True), op.dtype)
+    def spread(name, a, least=-np.inf):
+        a = jnp.asarray(real_array(name, a, finite=True, least=least), op.dtype)
         a = a.reshape(1, 1) if a.ndim == 0 else a
         if a.ndim != 2 or a.shape[0] not in (1, y.shape[0]) or a.shape[1] not in (1, y.shape[1]):
             raise ValueError(f"expected {name} that broadcasts to {list(y.shape)}, got {list(a.shape)}")
         return a
 
-    tolerance = jnp.asarray(real_array("tolerance", tolerance), op.dtype)
+    tolerance = jnp.asarray(real_array("tolerance", tolerance, least=0), op.dtype)
     if tolerance.shape not in ((), (1,), y.shape[1:]):
         raise ValueError(
             f"expected tolerance as a number or one for each of {y.shape[1]} lanes, "
@@ -112,7 +113,7 @@ def lane_problem(
     return LaneProblem(
         op,
         y.astype(jnp.int8),
-        spread("weight", weight),
+        spread("weight", weight, 0),
         spread("shift", shift),
         tolerance,
         loss,

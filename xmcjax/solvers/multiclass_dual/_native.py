@@ -305,7 +305,7 @@ def described(search: Search, violation: float, left: float, formulation: str | 
         gap=found.gap,
         violation=violation,
         status=search.status(left),
-        density_w=np.count_nonzero(found.W) / found.W.size,
+        density_w=np.count_nonzero(found.W) / max(found.W.size, 1),
         density_alpha=np.count_nonzero(found.alpha.data) / variables,
     )
 

@@ -173,8 +173,8 @@ def multiclass_problem(
     Raises:
         TypeError: X is no matrix of real numbers.
         ValueError: an unknown formulation; a malformed X; C not above 0, or outside the range of the dtype of
-            X; a value of X that is not finite, or none that is not zero; rows whose squares overflow;
-            classes that are not 0 … m−1, or fewer than two.
+            X; a value of X that is not finite; rows whose squares overflow; classes that are not 0 … m−1, or
+            fewer than two.
 
     Example:
         >>> multiclass_problem(np.float32([[1, 0], [0, 1]]), [0, 1], formulation="ww").classes

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from xmcjax import _sparse, native
 from xmcjax._arguments import flag, whole_number
@@ -100,7 +101,7 @@ def multinomial_problem(
     Raises:
         ValueError: λ not above 0; fewer than two classes; labels out of range or of another
             length; features or weights that are not finite, or weights too large for a gradient.
-        TypeError: labels that are not integers, or features that are no operator.
+        TypeError: labels that are not integers, features that are no operator, or a λ that is traced.
 
     Example:
         >>> from xmcjax import linops
@@ -109,6 +110,9 @@ def multinomial_problem(
     """
     check_operator(op)
     check_threads_of_jax()
+    if isinstance(lam, Tracer):
+        raise TypeError("lam: expected a number, got one that is traced: make the problem outside")
+    lam = lam.item() if np.ndim(lam) == 0 and hasattr(lam, "item") else lam
     if not (isinstance(lam, numbers.Real) and 0 < lam < np.inf):
         raise ValueError(f"expected lam above 0, got {lam!r}")
     n = op.shape[0]
