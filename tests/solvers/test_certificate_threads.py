@@ -23,13 +23,13 @@ def test_threads_change_no_bit(monkeypatch, formulation, sparse):
     alpha[np.arange(len(y)), y] = 0
     monkeypatch.setattr(certificates, "_SCORES", 8 * 4 * 7)  # blocks of seven rows
     workers = set()
-    product = certificates._rounding
+    losses = certificates._losses
 
     def noted(*given):
         workers.add(threading.current_thread().name)
-        return product(*given)
+        return losses(*given)
 
-    monkeypatch.setattr(certificates, "_rounding", noted)
+    monkeypatch.setattr(certificates, "_losses", noted)
     C = rng.uniform(0.5, 2, size=len(y)) if formulation == "ww" else 0.7
     given = X, y, sp.csr_array(alpha), formulation, C, 1e-9
     one = certificates.certified(*given, k=2)

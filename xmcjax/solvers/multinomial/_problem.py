@@ -112,9 +112,12 @@ def multinomial_problem(
     check_threads_of_jax()
     if isinstance(lam, Tracer):
         raise TypeError("lam: expected a number, got one that is traced: make the problem outside")
-    lam = lam.item() if np.ndim(lam) == 0 and hasattr(lam, "item") else lam
-    if not (isinstance(lam, numbers.Real) and 0 < lam < np.inf):
+    value: Any = lam
+    if np.ndim(value) == 0 and hasattr(value, "item"):
+        value = value.item()
+    if not (isinstance(value, numbers.Real) and 0 < float(value) < np.inf):
         raise ValueError(f"expected lam above 0, got {lam!r}")
+    lam = float(value)
     n = op.shape[0]
     y = _sparse.array(y, "y")
     if not np.issubdtype(y.dtype, np.integer):
