@@ -170,8 +170,8 @@ class TopKSVC(Probabilities, LinearClassifier):
 
         Raises:
             ValueError: a value of X that is not finite (with its row and column), inner products that
-                are not symmetric or have a negative diagonal, y of another length or kind, fewer than
-                two classes, an option out of range, numbers that overflowed.
+                are not symmetric or not positive semidefinite (of 4,096 instances at most), y of another
+                length or kind, fewer than two classes, an option out of range, numbers that overflowed.
             TypeError: an option of another kind.
 
         Warns:
