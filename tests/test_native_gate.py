@@ -148,6 +148,7 @@ CONVERTED = {
     "solvers.multiclass_dual._threads.Together.alpha": OWN,
     "solvers._progress.checked_start": "checked by matrix",
     "solvers.multiclass_dual._solve._InJax._tell": OWN,
+    "solvers.multiclass_dual._solver._proved": OWN,
     "solvers.multiclass_dual._solve._InJax.epochs": OWN,
     "solvers.multiclass_dual._solve._InJax.polish": OWN,
     "solvers.multiclass_dual._labels.LabelHinges._ascended": OWN,

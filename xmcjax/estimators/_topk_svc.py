@@ -29,7 +29,7 @@ KERNELS = ("linear", "precomputed")
 TOL, SMOOTHING = Real(above=0), Real(least=0)
 # Instances whose inner products are factorised before training, which takes less than a second, and the part
 # of the largest eigenvalue that negative ones may have by rounding.
-_FACTORISED, _ROUNDING = 4096, 1e-4
+_FACTORISED, _ROUNDING = 2048, 1e-4
 
 
 class TopKSVC(Probabilities, LinearClassifier):
@@ -170,7 +170,7 @@ class TopKSVC(Probabilities, LinearClassifier):
 
         Raises:
             ValueError: a value of X that is not finite (with its row and column), inner products that
-                are not symmetric or not positive semidefinite (of 4,096 instances at most), y of another
+                are not symmetric or not positive semidefinite (of 2,048 instances at most), y of another
                 length or kind, fewer than two classes, an option out of range, numbers that overflowed.
             TypeError: an option of another kind.
 
@@ -297,8 +297,6 @@ class TopKSVC(Probabilities, LinearClassifier):
 
 def _check_semidefinite(K: np.ndarray) -> None:
     """ValueError for products that no features have; those of some instances are like those of all."""
-    from xmcjax.solvers._host_loop import abandonable
-
     some = np.linspace(0, len(K) - 1, min(len(K), _FACTORISED)).astype(int)
     part = K[np.ix_(some, some)].astype(np.float64)
     part = (part + part.T) / 2
@@ -306,7 +304,7 @@ def _check_semidefinite(K: np.ndarray) -> None:
     if not 0 < rounding < np.inf:
         return  # of zeros alone; or training names the place
     with contextlib.suppress(np.linalg.LinAlgError):
-        abandonable(lambda: np.linalg.cholesky(part + rounding * np.eye(len(part))))
+        np.linalg.cholesky(part + rounding * np.eye(len(part)))
         return
-    least = abandonable(lambda: np.linalg.eigvalsh(part)[0])
+    least = np.linalg.eigvalsh(part)[0]
     raise ValueError(f"X: expected positive semidefinite inner products, found the eigenvalue {least:.3g}")
