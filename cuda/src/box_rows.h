@@ -3,8 +3,9 @@
 //     x = min(max(b − t, l), u),  Σ x = r  or, at_most,  Σ x <= r and t >= ρ Σ x
 //
 // t is searched for by Newton's method from below, and once more as a difference from what was found, in which
-// nothing large cancels; where b is so large that this difference is rough too, there is another from it. Each step is one pass over the registers: the entries between the bounds are added up,
-// and those at a bound are counted.
+// nothing large cancels; where b is so large that this difference is rough too, there is another from it. Each
+// step is one pass over the registers: the entries between the bounds are added up, and those at a bound are
+// counted.
 #pragma once
 
 #include "team.h"

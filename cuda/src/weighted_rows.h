@@ -117,7 +117,7 @@ struct WeightedRows {
                     {of.lower + first, of.m, T(0), of.packed, {}},
                     {of.upper + first, of.m, T(0), of.packed, {}},
                     {of.weights + first, of.m, T(0), of.packed, {}},
-                    {T(0), T(0), T(0)}};
+                    {}};
     entries.b.read(), entries.lower.read(), entries.upper.read(), entries.weight.read();
 
     // what is improper, the ends of wᵀx, the size of their terms, and of the smaller ones

@@ -241,3 +241,19 @@ def test_parts_of_a_sweep_take_about_as_long():
     assert len(visited) == len(np.unique(visited)) > 390
     work = [np.count_nonzero(X[rows]) for rows in parts]
     assert max(work) < 1.2 * min(work)
+
+
+def test_parts_are_those_of_the_rows_that_are_left():
+    """A part that is asked for by itself, after a sweep has left rows out and after they have come back."""
+    X, y = svm_problem(n=80, d=7, m=40)
+    one = point(X, y, "ww")
+    one.assess(1.0)
+    for _ in range(300):
+        for part in range(4):
+            one.row_part(part, 4, 1e-2)
+            one.follow(*one.moves())
+        if one.settle(True) == 0:
+            break
+    assert one.row_part(3, 4, 1e-2) == 0 and not len(one.moves()[0])
+    one.assess(1e-9)
+    assert one.row_part(3, 4, 1e-9) > 0

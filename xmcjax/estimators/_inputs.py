@@ -67,19 +67,20 @@ def checked_truth(y, n_labels: int | None) -> Any:
     if not sp.issparse(y):
         if n_labels is not None and np.ndim(y) == 2:
             values = np.asarray(y)
-            wrong = values[(values != 0) & (values != 1)]
-            if wrong.size:
-                raise ValueError(f"y: expected a matrix of 0 and 1, found {wrong[0]}")
+            _refuse_labels(values[(values != 0) & (values != 1)])
         return y
     if n_labels is None:
         raise _no_classes(y)
     if y.shape[1] != n_labels:
         raise ValueError(f"y: expected {n_labels} labels, as in fit, found {y.shape[1]}")
     y = _sparse.canonical_csr(y, "y", zeros=False)
-    wrong = y.data[~((y.data >= 0) & np.isfinite(y.data))]
+    _refuse_labels(y.data[~((y.data >= 0) & np.isfinite(y.data))])
+    return sp.csr_matrix((np.ones(y.nnz, np.int64), y.indices, y.indptr), shape=y.shape)
+
+
+def _refuse_labels(wrong: np.ndarray) -> None:
     if wrong.size:
         raise ValueError(f"y: expected a matrix of 0 and 1, found {wrong[0]}")
-    return sp.csr_matrix((np.ones(y.nnz, np.int64), y.indices, y.indptr), shape=y.shape)
 
 
 def checked_targets(y) -> Any:
@@ -116,10 +117,11 @@ def _entering(X) -> Any:
         return _sparse.csr(X)
     _sparse.refuse_masked(X, "X")
     if hasattr(X, "dtypes") and not hasattr(X, "dtype"):  # a data frame, of which no array is made here
-        types = [kind for kind in X.dtypes if getattr(kind, "kind", "O") not in _LEFT]
+        kinds = [getattr(kind, "kind", "O") for kind in X.dtypes]
+        types = [kind for kind, left in zip(X.dtypes, kinds, strict=True) if left not in _LEFT]
         if types:
             raise _sparse.no_numbers("X", f"values of type {types[0]}")
-        objects = [i for i, kind in enumerate(X.dtypes) if getattr(kind, "kind", "O") == "O"]
+        objects = [i for i, kind in enumerate(kinds) if kind == "O"]
         if objects:
             _refuse_texts(np.asarray(X.iloc[:, objects] if hasattr(X, "iloc") else X, object))
         return X

@@ -71,6 +71,7 @@ class PairAscent final : public Driver<T, RowAscent> {
                              {0, m_}, least(tolerance));
     });
     this->wake([&](int32_t i) { return at_[i].idle; });
+    cut_.clear();
     planned_ = false;
     Base::add(rows_of_zeros(), all);
     worst_ = all.violation;
@@ -115,8 +116,8 @@ class PairAscent final : public Driver<T, RowAscent> {
   }
 
   double part(int64_t number, int64_t parts, double tolerance, double caution) override {
-    if (number == 0) random_.shuffle(active_);
-    if (number == 0 || int64_t(cut_.size()) != parts + 1) cut(parts);
+    if (number == 0) random_.shuffle(active_), cut_.clear();
+    if (int64_t(cut_.size()) != parts + 1) cut(parts);
     const T enough = least(tolerance);
     T worst = 0;
     Scratch& scratch = scratch_[0];
@@ -141,6 +142,7 @@ class PairAscent final : public Driver<T, RowAscent> {
       if (at.idle < kIdle) active_[kept++] = i;
     }
     active_.resize(kept);
+    cut_.clear();
     return share();
   }
 
@@ -451,8 +453,8 @@ class PairAscent final : public Driver<T, RowAscent> {
   }
 
   Panels<T> W_;
-  std::vector<int8_t> has_,
-      moved_;  // of several places: the classes whose rows and whose weights are this one's
+  // Of several places: the classes whose rows this one has, and those whose weights it moves; empty for all.
+  std::vector<int8_t> has_, moved_;
   std::vector<Instance> at_;
   Bundles bundles_;  // of threads
   BundlePlan plan_;
@@ -462,7 +464,7 @@ class PairAscent final : public Driver<T, RowAscent> {
   bool fresh_ = true;
   std::vector<Scratch> scratch_;  // of each match of a round
   Moves<T> moves_;  // of the last part
-  std::vector<int64_t> cut_;  // where the parts of a sweep begin, and the last one ends
+  std::vector<int64_t> cut_;  // where the parts of a sweep begin in active_ as it is, and the last one ends
 };
 
 }  // namespace
