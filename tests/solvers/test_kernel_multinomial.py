@@ -205,3 +205,12 @@ def test_cg_stops_at_the_radius(name):
     along_b = b * (radius / np.sqrt(inner(b, b)))
     np.testing.assert_allclose(short.x[..., 0], along_b[..., 0], rtol=1e-8)
     assert (value(short.x) < value(along_b))[1:].all() and (value(short.x) > value(free.x))[:2].all()
+
+
+@pytest.mark.parametrize("weight", [-np.ones(40), np.full((40, 2), np.nan), np.ones(3)])
+def test_weights_that_are_none_are_refused(weight):
+    products = kernels.class_kernels(
+        kernels.gram(kernels.RBF(1.0), kernels.points(np.ones((40, 1)))), 2.0, 1.0, 3
+    )
+    with pytest.raises(ValueError, match="weight"):
+        kernel_multinomial.kernel_problem(products, np.arange(40) % 3, weight)

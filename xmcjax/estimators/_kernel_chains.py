@@ -146,7 +146,9 @@ class KernelChainClassifier(BaseEstimator):
         )
         with precision(dtype):
             matrices = gram(
-                base_kernel(self.kernel, self.w, scale), points, memory=number("memory", self.memory)
+                base_kernel(self.kernel, self.w, scale),
+                points,
+                memory=Real(least=0).check("memory", self.memory),
             )
             kernel = class_kernels(matrices, self.v, self.sigma2, C)
             blank = chain_problem(kernel, numbers, lengths, np.zeros((C, C)))

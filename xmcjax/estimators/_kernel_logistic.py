@@ -243,6 +243,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         unknown = [name for name in free if name not in names]
         if unknown or not free:
             raise ValueError(f"free: expected some of {', '.join(names)}, got {tuple(free)!r}")
+        if "sigma2" in free and not self.sigma2 > 0:
+            raise ValueError(f"free: sigma2 is learnt by its logarithm, expected above 0, got {self.sigma2}")
         max_iter = whole_number("max_iter", max_iter, 1)
         data, dtype = training(self, X, y, sample_weight, widen=False)
         folds = folds_of(folds, data, self.random_state)

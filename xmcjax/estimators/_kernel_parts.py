@@ -13,8 +13,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from xmcjax import _sparse
-from xmcjax._arguments import number, whole_number
+from xmcjax._arguments import whole_number
 from xmcjax._hierarchy import Hierarchy
+from xmcjax._options import Real
 from xmcjax._range import check_norms, check_range, largest
 from xmcjax.estimators._targets import class_numbers
 
@@ -42,13 +43,11 @@ def matrix_bytes(memory: Any) -> float:
     """Bytes that kernel matrices may take: `memory`, and a part of what is free where the device tells it.
 
     Raises:
-        ValueError: a memory below 0 or no number.
+        ValueError: a memory below 0, or that is not finite.
     """
     from xmcjax import _device_memory
 
-    memory = number("memory", memory)
-    if not memory >= 0:
-        raise ValueError(f"memory: expected a number from 0, got {memory}")
+    memory = Real(least=0).check("memory", memory)
     free = _device_memory.free_memory()
     return memory if free is None else min(memory, _PART * free)
 

@@ -179,8 +179,8 @@ def kernel_problem(
         exact: Cholesky factors instead of CG, for a flat model of few points.
 
     Raises:
-        ValueError: an unknown likelihood, shapes that do not match, or an exact solution asked of
-            functions that are mixed or of another likelihood than softmax.
+        ValueError: an unknown likelihood, shapes that do not match, weights below 0, or an exact solution
+            asked of functions that are mixed or of another likelihood than softmax.
 
     Example:
         >>> from xmcjax.kernels import RBF, class_kernels, gram, points
@@ -206,7 +206,7 @@ def kernel_problem(
     weight = (
         jnp.ones((n, 1), dtype)
         if weight is None
-        else jnp.asarray(real_array("weight", weight, finite=True), dtype)
+        else jnp.asarray(real_array("weight", weight, finite=True, least=0), dtype)
     )
     weight = weight[:, None] if weight.ndim == 1 else weight
     if weight.ndim != 2 or weight.shape[0] != n:
