@@ -378,3 +378,26 @@ def test_gradients_of_the_entropies_are_in_the_dual_set_at_any_scale(k, scale):
     exact = jax.grad(lambda z: losses.topk_entropy(z, y, k).sum())(z.astype(jnp.float64))
     # as the margins, differences of scores, are rounded
     np.testing.assert_allclose(x, exact, atol=1e-6 + scale * 1e-7)
+
+
+@pytest.mark.parametrize("k", [2, 3, 5, 14, 15, 19, 24, 33])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_ties_of_the_topk_entropy(k, dtype):
+    """k competitors that tie are all at 1/k, where rounding has some of them there and others not."""
+
+    def with_k_competitors(z):
+        return jnp.log1p(k * jnp.exp(jnp.mean(z[1:] - z[0])))
+
+    def check(f, exact, z, closed):
+        for transform in (jax.grad, jax.hessian):
+            found = transform(f)(jnp.concatenate([z, jnp.ones(closed, dtype)]))[: k + 1]
+            np.testing.assert_allclose(found[..., : k + 1], transform(exact)(z), atol=2e-6)
+
+    z = jnp.full(k + 1, 0.5, dtype)
+    check(lambda z: losses.topk_entropy(z, 0, k), with_k_competitors, z, 0)
+    where = jnp.arange(k + 4) <= k
+    check(lambda z: losses.topk_entropy(z, 0, k, where=where), with_k_competitors, z, 3)
+    # one more than k
+    value, gradient = jax.value_and_grad(lambda z: losses.topk_entropy(z, 0, k))(jnp.zeros(k + 2, dtype))
+    np.testing.assert_allclose(value, np.log(k + 2), rtol=1e-6)
+    np.testing.assert_allclose(gradient[1:], 1 / (k + 2), atol=1e-6)

@@ -186,16 +186,19 @@ def _capped_logsumexp(a: jax.Array, top: jax.Array, k: int) -> tuple[jax.Array, 
 def _(k, primals, tangents):
     (a, top), (da, _) = primals, tangents
     value, u = _capped_logsumexp(a, top, k)
-    # the u largest share u/k, and the others the rest as e^{a_j}: τ, as large as a, has no digits for that
+    # those at 1/k, and the others share the rest as e^{a_j}: τ, as large as a, has no digits for that. What ties
+    # with one of the u largest is at 1/k too, and where k entries are finite all of them are
     last = jnp.take_along_axis(top, jnp.maximum(u[..., None] - 1, 0).astype(jnp.int32), axis=-1)
-    held = a >= jnp.where(u[..., None] > 0, last, jnp.inf)
-    count = jnp.maximum(jnp.sum(held, axis=-1, keepdims=True, dtype=a.dtype), 1)
+    open_ = a > -jnp.inf
+    all_held = jnp.sum(open_, axis=-1, keepdims=True) <= k
+    held = open_ & (all_held | (a >= jnp.where(u[..., None] > 0, last, jnp.inf)))
+    count = jnp.sum(held, axis=-1, keepdims=True, dtype=a.dtype)
+    share = jnp.minimum(count / k, 1)
     rest = jnp.where(held, -jnp.inf, a)
     most = jnp.max(jax.lax.stop_gradient(rest), axis=-1, keepdims=True)
     e = jnp.exp(rest - jnp.where(jnp.isneginf(most), 0, most))
     mass = jnp.sum(e, axis=-1, keepdims=True)
-    share = u[..., None] / k
-    p = jnp.where(held, share / count, (1 - share) * e / jnp.where(mass == 0, 1, mass))
+    p = jnp.where(held, share / jnp.maximum(count, 1), (1 - share) * e / jnp.where(mass == 0, 1, mass))
     p = jnp.where(jnp.isneginf(value)[..., None], 0, p)
     return (value, u), (jnp.sum(p * da, axis=-1), jnp.zeros_like(u))
 
