@@ -164,7 +164,9 @@ struct BoxRows {
     Found<T> found{T(0), false};
     if (!bad) {
       // If k entries at the bound of `width` make up the sum, t + l is not farther below b_[k] than that.
-      const T spare = r - (lower > -inf ? m * lower : T(0)), width = minimum(upper - lower, spare);
+      // By the rounding of the bounds the spare sum may be below 0: all entries are at the lower one.
+      const T spare = maximum(r - (lower > -inf ? m * lower : T(0)), T(0)),
+              width = minimum(upper - lower, spare);
       const T k = width > 0 ? spare / width : T(1);
       T least = -inf;
       if (lower > -inf && k <= T(kHeads)) {

@@ -105,6 +105,23 @@ def test_boundaries_of_the_radius(on):
     np.testing.assert_allclose(on("knapsack", b, r=0.6, l=0.2, u=0.2), [[0.2] * 3], rtol=1e-15)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("m", [1, 3, 5, 6, 9])
+def test_a_radius_that_rounding_has_below_its_limits(m, dtype):
+    rng = np.random.default_rng(m)
+    lower, x = -rng.random(200), rng.standard_normal((200, m)) * 10.0 ** rng.integers(-3, 3, (200, 1))
+    # m l, a rounding less, and more, of numbers of the dtype
+    lower, x = lower.astype(dtype), x.astype(dtype)
+    radius = (m * lower).astype(dtype)
+    radius[::3] = np.nextafter(radius[::3], dtype(-np.inf))
+    radius[1::3] = np.nextafter(radius[1::3], dtype(np.inf))
+    numbers = jnp.zeros(200, dtype), lower, lower + 1, jnp.zeros(200, dtype)
+    p = Problem(x, radius, *numbers[1:], 1)
+    for path in PATHS:
+        found = compiled(path, "knapsack", p)
+        np.testing.assert_allclose(found, np.repeat(lower[:, None], m, 1), atol=8 * np.finfo(dtype).eps * m)
+
+
 def test_unbounded(on):
     # The hyperplane, and the box alone
     b = np.array([[0.5, -2.0, 1.0]])

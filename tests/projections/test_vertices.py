@@ -68,6 +68,18 @@ def test_the_derivative_is_that_of_a_side(f, place):
     assert not np.any(rows(jax.jacfwd, 0))
 
 
+@pytest.mark.parametrize("f", [knapsack, capped, weighted])
+def test_the_only_point_that_there_is_stays(f, path):
+    """All entries at the upper bound, whose multiple the radius is: b − t is a rounding off the bound."""
+    rng = np.random.default_rng(0)
+    for m in (2, 3, 5, 6, 7, 10):
+        upper = rng.choice([0.1, 0.2, 0.3, 0.7], 50)
+        x = upper.max() + rng.choice([1.0, 2.0, 4.0], (50, m))
+        with path():
+            derivative = jax.jit(jax.vmap(jax.jacfwd(lambda x, u, m=m: f(x, m * u, 0.0, u))))
+            assert not np.any(derivative(jnp.asarray(x), jnp.asarray(upper)))
+
+
 def test_the_sum_moves_with_the_radius():
     x = 3 * jnp.asarray(np.random.default_rng(0).normal(size=(1000, 20)))
     rows = jax.jit(jax.vmap(jax.grad(lambda r, x: projections.knapsack(x, r, 0.0, 1.0).sum()), (None, 0)))
@@ -150,3 +162,12 @@ def off_when_far(name: str, scale: float, dtype) -> float:
 def test_large_entries_leave_the_sum_right(dtype, scale, name, path):
     with path():
         assert off_when_far(name, scale, dtype) < 1e-5
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e25, 1e30, 3e37])
+def test_the_largest_entries_leave_the_sum_right(scale, path):
+    x = np.array([[1, -1, -1, -1], [1, 1, 1, -1], [1, 1, 0.99999, -1], [1, 0.9999999, 0.9999998, 0]]) * scale
+    x = x.astype(np.float32)
+    with path():
+        np.testing.assert_allclose(projections.simplex(x).sum(axis=-1), 1, rtol=1e-5)
+        np.testing.assert_allclose(projections.knapsack(x, 1.0, 0.0, 0.75).sum(axis=-1), 1, rtol=1e-5)

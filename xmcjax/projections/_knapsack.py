@@ -35,7 +35,7 @@ def _jnp_project(b, radius, lower, upper, rho, *, at_most: bool):
     # A maximum of NaN or +inf shows such an entry.
     bad = empty | ~(top < jnp.inf)
     # Where the largest entry cannot reach its upper bound, what the others leave of the sum bounds it.
-    spare = radius - jnp.where(lower > -jnp.inf, m * lower, 0)
+    spare = jnp.maximum(radius - jnp.where(lower > -jnp.inf, m * lower, 0), 0)
     least = jnp.where(upper - lower >= spare, top - lower - spare, -jnp.inf)
     mean = (jnp.where(b >= jnp.finfo(b.dtype).min, b, 0).sum(-1) + fixed - radius) / n
     start = jnp.maximum(mean, least)
@@ -76,6 +76,12 @@ def _box_projection_jvp(at_most, primals, tangents):
     x, tight = box_projection(b, radius, lower, upper, rho, at_most)
     at_lower = x <= lower[..., None]
     at_upper = (x >= upper[..., None]) & ~at_lower
+    # b − t is a rounding off the bound where the radius leaves one point alone
+    m, rounding = b.shape[-1], 4 * jnp.finfo(b.dtype).eps
+    all_upper = (tight > 0) & (upper < jnp.inf) & (m * upper - radius <= m * rounding * jnp.abs(upper))
+    all_lower = (tight > 0) & (lower > -jnp.inf) & (radius - m * lower <= m * rounding * jnp.abs(lower))
+    at_lower |= all_lower[..., None]
+    at_upper = (at_upper | all_upper[..., None]) & ~at_lower
     free = ~(at_lower | at_upper)
     if sum_moves:  # else an entry that is freed at a vertex stays where it is
         first = _first_to_move(b, radius, lower, upper, rho, at_lower, at_upper, at_most)

@@ -12,9 +12,10 @@ from jax.custom_derivatives import SymbolicZero
 
 # Newton and the halving of the floats between the bounds need a few dozen steps at the very most.
 _MAX_STEPS = 256
-# Each rest is some 2^24 (float64: 2^53) times smaller than the one before. A loop of these loops would have
-# no bound, but JAX does not lower one where explicit axes of a mesh are the rows.
-MORE_RESTS = 1
+# Each rest is some 2^24 (float64: 2^53) times smaller than the one before: so many reach from the largest
+# float32 to a radius of 1. A loop of these loops would have no bound, but JAX does not lower one where explicit
+# axes of a mesh are the rows.
+_MORE_RESTS = 5
 
 
 def _key(value):
@@ -147,11 +148,11 @@ def refine(b, center, radius, lower, upper, rho, done, *, at_most: bool):
     Where b is so large that this rest is rough too, there are differences from it again.
     """
     zero, infinity = jnp.zeros_like(center), jnp.full_like(center, jnp.inf)
-    numbers = radius, lower, upper, rho
+    numbers, size = (radius, lower, upper, rho), _size(radius, lower, b.shape[-1])
     parts = [center]
     t, tight = search(b, parts, zero, infinity, *numbers, done, at_most=at_most)
-    for _ in range(MORE_RESTS):
-        rough = ~done & (jnp.abs(t) > 4 * _size(radius, lower, b.shape[-1]))
+    for _ in range(_MORE_RESTS):
+        rough = ~done & (jnp.abs(t) > 4 * size)
         parts.append(t)
         t, again = search(b, parts, zero, infinity, *numbers, ~rough, at_most=at_most)
         tight = jnp.where(rough, again, tight)

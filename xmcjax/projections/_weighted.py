@@ -104,8 +104,10 @@ def _(primals, tangents):
     sum_moves = not all(isinstance(tangent, SymbolicZero) for tangent in tangents[1:])
     db, dradius, dlower, dupper, dweights = map(dense, primals, tangents)
     x, t = weighted_projection(*primals)
-    at_lower = x <= lower
-    at_upper = (x >= upper) & ~at_lower
+    # b − t w is a rounding off the bound where the radius leaves one point alone
+    rounding = 4 * jnp.finfo(x.dtype).eps * jnp.abs(x)
+    at_lower = x - lower <= rounding
+    at_upper = (upper - x <= rounding) & ~at_lower
     free = ~(at_lower | at_upper)
     first, end = jnp.zeros_like(free), t
     if sum_moves:  # else an entry that is freed at a vertex stays where it is

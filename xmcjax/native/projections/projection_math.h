@@ -255,7 +255,9 @@ Clip<T> knapsack(const T* b, int64_t m, double r, double lower, double upper, do
   const Peaks<T> peaks(b, m);
   if (!peaks.proper || !(lower <= upper)) return nowhere<T>();
   const double spare = r - double(m) * lower;
-  const double least = floor_of_threshold(peaks, m, spare, std::min(upper - lower, spare));
+  // By the rounding of the bounds it may be below 0: all entries are at the lower one.
+  const double left = std::max(spare, 0.0);
+  const double least = floor_of_threshold(peaks, m, left, std::min(upper - lower, left));
   // The reach of the sums, up to the rounding of the bounds. -inf entries stay at the lower one.
   const double slack = 4 * double(std::numeric_limits<T>::epsilon()) * double(m);
   bool reached = spare >= -slack * std::fabs(lower);
