@@ -140,3 +140,20 @@ def test_statuses(backend):
     with np.errstate(over="ignore"):
         state, *_ = solve(X * 1e200, y, L1(), backend=backend)
     assert set(np.asarray(state.status)) <= {Status.NONFINITE, Status.LINE_SEARCH_FAILED}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("penalty", OTHERS, ids=repr)
+def test_a_label_of_every_row_is_left_by_the_bias_alone(penalty, backend):
+    """The first shift of the bias ends where no row has a loss, at a penalty that is far from its least."""
+    X, _ = data()
+    y, C = np.ones((N, 1), np.int8), 1e4
+    tolerance = np.array([0.01 * C * np.linalg.norm(np.r_[X.T @ y[:, 0], N])])
+    state, w, b = solve(X, y, penalty, "huber_hinge", backend, C=C, tolerance=tolerance)
+    assert state.status[0] == Status.CONVERGED
+    found = objectives.lanes(X, y, w, b, "huber_hinge", C, l2_bias=1.0, penalty=penalty)
+    best = min(
+        objectives.lanes(X, y, 0 * w, np.array([at]), "huber_hinge", C, l2_bias=1.0, penalty=penalty)[0]
+        for at in np.linspace(0.9, 1.1, 201)
+    )
+    assert found[0] < 1.01 * best

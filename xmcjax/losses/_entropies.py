@@ -186,8 +186,8 @@ def _capped_logsumexp(a: jax.Array, top: jax.Array, k: int) -> tuple[jax.Array, 
 def _(k, primals, tangents):
     (a, top), (da, _) = primals, tangents
     value, u = _capped_logsumexp(a, top, k)
-    # those at 1/k, and the others share the rest as e^{a_j}: τ, as large as a, has no digits for that. What ties
-    # with one of the u largest is at 1/k too, and where k entries are finite all of them are
+    # those at 1/k, and the others share the rest as e^{a_j}: τ, as large as a, has no digits for that. What
+    # ties with one of the u largest is at 1/k too, and where k entries are finite all of them are
     last = jnp.take_along_axis(top, jnp.maximum(u[..., None] - 1, 0).astype(jnp.int32), axis=-1)
     open_ = a > -jnp.inf
     all_held = jnp.sum(open_, axis=-1, keepdims=True) <= k

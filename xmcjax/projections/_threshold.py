@@ -13,8 +13,8 @@ from jax.custom_derivatives import SymbolicZero
 # Newton and the halving of the floats between the bounds need a few dozen steps at the very most.
 _MAX_STEPS = 256
 # Each rest is some 2^24 (float64: 2^53) times smaller than the one before: so many reach from the largest
-# float32 to a radius of 1. A loop of these loops would have no bound, but JAX does not lower one where explicit
-# axes of a mesh are the rows.
+# float32 to a radius of 1. A loop of these loops would have no bound, but JAX does not lower one where
+# explicit axes of a mesh are the rows.
 _MORE_RESTS = 5
 
 

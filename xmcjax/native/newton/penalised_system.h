@@ -126,22 +126,30 @@ class PenalisedSystem {
       for (int64_t r = 0; r < rows_; ++r) g += curvature_[r] * margin_[r];
       const T h = T(curvature_sum_), hu = h * at_bias_ - T(g);
       const T change = (of_bias ? of_bias->minimiser(h, hu) : hu / h) - at_bias_;
-      at_bias_ += change;
-      for (int64_t r = 0; r < rows_; ++r) margin_[r] += change;
+      move_bias(change);
       moved += std::fabs(double(h) * change);
+    } else if (has_bias && of_bias && gradient_bias_ == 0) {
+      move_bias(-at_bias_);  // no loss changes, and the penalty is least at 0
     }
     const Poll poll;
     for (int64_t s = 0; s < columns_; ++s) {
       poll(2 * (begin_[s + 1] - begin_[s]) + 1);
       const T h = diagonal_[s];
-      if (!(h > 0)) continue;  // entries of zero
-      const T change = penalty.minimiser(h, h * point_[s] - (gradient_[s] + against(s, margin_))) - point_[s];
+      if (!(h > 0) && gradient_[s] != 0) continue;
+      // for entries of zero the minimum is 0
+      const T hu = h * point_[s] - (gradient_[s] + against(s, margin_));
+      const T change = (h > 0 ? penalty.minimiser(h, hu) : T(0)) - point_[s];
       if (change == 0) continue;
       point_[s] += change;
       along(s, change, margin_);
       moved += std::fabs(double(h) * change);
     }
     return moved;
+  }
+
+  void move_bias(T change) {
+    at_bias_ += change;
+    for (int64_t r = 0; r < rows_; ++r) margin_[r] += change;
   }
 
   // x_sᵀ D v
