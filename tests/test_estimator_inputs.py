@@ -151,6 +151,29 @@ def test_masked_classes_are_refused(name):
         getattr(estimators, name)().fit(np.eye(4), np.ma.masked_greater([0, 1, 0, 1], 0))
 
 
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize(("classes", "found"), [(["a", 1], "'a' and 1"), (["a", None], "'a' and None")])
+def test_classes_of_several_kinds_are_refused(name, classes, found):
+    with pytest.raises(ValueError, match=rf"^y: expected classes that are all .*, found {found}$"):
+        getattr(estimators, name)().fit(np.eye(4), np.array(classes * 2, object))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ">i4", ">f8"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        estimators.OneVsAllClassifier,
+        estimators.MultinomialLogisticRegression,
+        lambda: estimators.MulticlassSVC("cs", random_state=0),
+    ],
+)
+def test_label_matrices_of_dtypes_that_scipy_has_not(make, dtype):
+    X, Y = features(), labels().toarray().astype(int)
+    plain, found = make().fit(X, Y), make().fit(X, Y.astype(dtype))
+    np.testing.assert_array_equal(found.decision_function(X), plain.decision_function(X))
+    assert found.score(X, Y.astype(dtype)) == plain.score(X, Y)
+
+
 def test_objects_and_frames_of_numbers_are_features():
     X, y = np.array([[0.0, 1.0], [1.0, 0.0], [0.1, 1.0], [1.0, 0.2]]), [0, 1, 0, 1]
     expected = estimators.MulticlassSVC(random_state=0).fit(X, y).coef_

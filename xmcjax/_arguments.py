@@ -169,3 +169,17 @@ def instance(name: str, value, base: type):
     if not isinstance(value, base):
         raise TypeError(f"{name}: expected an object of {base.__name__}, got {value!r}")
     return value
+
+
+def kind_of(classes: np.ndarray) -> str:
+    """Of classes that may be compared: True is no other name of 1, nor is "1"."""
+    if classes.dtype == object:
+        kinds = sorted({_kind_of_one(value) for value in classes})
+        return " and ".join(kinds) if kinds else "texts"
+    return "numbers" if classes.dtype.kind in "iuf" else "truth values" if classes.dtype == bool else "texts"
+
+
+def _kind_of_one(value) -> str:
+    if isinstance(value, (bool, np.bool_)):
+        return "truth values"
+    return "numbers" if isinstance(value, numbers.Real) else "texts"

@@ -133,6 +133,25 @@ def test_f1_refuses_what_does_not_fit(y_true, y_pred, words):
             function(np.asarray(y_true), np.asarray(y_pred))
 
 
+@pytest.mark.parametrize(
+    ("y_true", "y_pred", "words"),
+    [
+        (["1", "2"], [1, 2], "y_pred: expected classes that are texts as in y_true, found numbers"),
+        ([True, False], ["True", "False"], "as in y_true, found texts"),
+        (
+            np.array(["a", 1], object),
+            ["a", "b"],
+            "y_true: expected classes of one kind, found numbers and texts",
+        ),
+    ],
+)
+def test_texts_are_no_other_names_of_numbers(y_true, y_pred, words):
+    for function in (metrics.micro_f1, metrics.macro_f1, lambda *y: metrics.reject_curve(*y, [0.1, 0.2])):
+        with pytest.raises(TypeError, match=words):
+            function(y_true, y_pred)
+        assert function([True, False], [1, 0]) is not None  # as in scikit-learn
+
+
 def test_density():
     W = np.array([[0.0, 1.0, 0.0], [2.0, 0.0, 0.0]])
     assert metrics.density(W) == pytest.approx(2 / 6)

@@ -68,6 +68,7 @@ def checked_truth(y, n_labels: int | None) -> Any:
         if n_labels is not None and np.ndim(y) == 2:
             values = np.asarray(y)
             _refuse_labels(values[(values != 0) & (values != 1)])
+            return _sparse.dense(y, "y") if values.dtype.kind in "biuf" else y
         return y
     if n_labels is None:
         raise _no_classes(y)

@@ -15,13 +15,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from xmcjax import _sparse
-from xmcjax._arguments import number, whole_number
+from xmcjax._arguments import kind_of, number, whole_number
 from xmcjax._options import Real
 from xmcjax.estimators._inputs import checked_data, checked_features
 from xmcjax.estimators._kernel_parts import base_kernel, remedy
 from xmcjax.estimators._kernel_scores import kernel_scores
 from xmcjax.estimators._refit import unchanged_on_error
-from xmcjax.estimators._targets import class_numbers, kind_of
+from xmcjax.estimators._targets import class_numbers
 
 
 class KernelChainClassifier(BaseEstimator):

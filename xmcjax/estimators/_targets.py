@@ -10,6 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 
 from xmcjax import _sparse
+from xmcjax._arguments import kind_of
 
 
 class Targets(NamedTuple):
@@ -40,6 +41,7 @@ def targets(y, sample_weight: np.ndarray | None = None) -> Targets:
         _refuse(y.data[y.data < 0])
         return Targets(sp.csr_array(y), np.arange(y.shape[1]), "sparse")
     if y.ndim == 2 and y.shape[1] > 1:
+        y = _sparse.dense(y, "y") if y.dtype.kind in "biuf" else y
         check_classification_targets(y)
         if type_of_target(y, input_name="y") != "multilabel-indicator":
             raise ValueError("expected a class vector or a matrix of 0 and 1 as y, found other values")
@@ -95,11 +97,6 @@ def more_targets(y, classes, sample_weight: np.ndarray | None, before: np.ndarra
     return _of_classes(known, number)
 
 
-def kind_of(classes: np.ndarray) -> str:
-    """Of classes that may be compared: True is no other name of 1, nor is "1"."""
-    return "numbers" if classes.dtype.kind in "iuf" else "truth values" if classes.dtype == bool else "texts"
-
-
 def _of_classes(classes: np.ndarray, number: np.ndarray) -> Targets:
     n = len(number)
     if len(classes) == 2:
@@ -112,12 +109,17 @@ def class_numbers(y, sample_weight: np.ndarray | None = None) -> tuple[np.ndarra
     """The classes of a class vector, ascending, and the number of each row's among them.
 
     Raises:
-        ValueError: y of two dimensions, numbers that are no classes, or fewer than two classes (in
-            rows of weight above 0).
+        ValueError: y of two dimensions, numbers that are no classes, classes of several kinds, or fewer than
+            two classes (in rows of weight above 0).
     """
     y = column_or_1d(y, warn=True)
+    try:
+        classes, number = np.unique(y, return_inverse=True)
+    except TypeError:  # they have no order
+        other = [value for value in y if type(value) is not type(y[0])]
+        found = f"{y[0]!r} and {other[0]!r}" if other else repr(y[0])
+        raise ValueError(f"y: expected classes that are all numbers or all texts, found {found}") from None
     check_classification_targets(y)
-    classes, number = np.unique(y, return_inverse=True)
     present = number if sample_weight is None else number[sample_weight > 0]
     if len(np.unique(present)) < 2:
         raise ValueError("expected at least two classes in y, found one class")

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
+from xmcjax._arguments import kind_of
 
 # Dense score blocks are ranked this many numbers at a time: the temporary arrays stay small.
 _BLOCK_ELEMENTS = 1 << 22
@@ -43,6 +44,20 @@ class Truth(NamedTuple):
     def rows(self) -> np.ndarray:
         """int64, the row of each entry of ``labels``."""
         return np.repeat(np.arange(self.n_rows), self.counts)
+
+
+def same_kind(y_true: np.ndarray, y_pred: np.ndarray) -> None:
+    """Sees that class vectors are both of texts, or neither: "1" is no other name of 1.
+
+    Raises:
+        TypeError: texts beside numbers or truth values, in one of them or in the other.
+    """
+    true, predicted = kind_of(y_true), kind_of(y_pred)
+    for name, kind in (("y_true", true), ("y_pred", predicted)):
+        if "texts" in kind and kind != "texts":
+            raise TypeError(f"{name}: expected classes of one kind, found {kind}")
+    if true != predicted and "texts" in (true, predicted):
+        raise TypeError(f"y_pred: expected classes that are {true} as in y_true, found {predicted}")
 
 
 def as_label_matrix(Y, name: str) -> sp.csr_array:
