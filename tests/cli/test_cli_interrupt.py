@@ -45,6 +45,42 @@ sys.exit(code)
 """
 
 
+DROPPED = """
+import gc, signal, sys, time
+from xmcjax.cli._signals import Ended, ending_the_command
+
+number, left, seen = signal.Signals[sys.argv[1]], [3], []
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if number != signal.SIGINT:
+    signal.signal(number, signal.SIG_DFL)
+
+def collected(phase, info):  # Python drops what it raises
+    if phase == "start" and left[0]:
+        left[0] -= 1
+        signal.raise_signal(number)
+        for _ in range(100):
+            pass
+
+gc.callbacks.append(collected)
+begin = time.monotonic()
+try:
+    with ending_the_command():
+        gc.collect()
+        while time.monotonic() - begin < 60:
+            time.sleep(0.01)
+            gc.collect()
+except KeyboardInterrupt as error:
+    assert isinstance(error, Ended) == (number != signal.SIGINT)
+    print("ended", left[0])
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_within_a_callback_of_the_collector_is_not_lost(name):
+    done = subprocess.run([sys.executable, "-c", DROPPED, name], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended 0\n", "")
+
+
 @pytest.mark.parametrize(
     ("signal_name", "threads", "status", "said"),
     [
