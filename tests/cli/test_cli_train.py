@@ -264,6 +264,14 @@ def test_test_scores_are_those_of_evaluate(train, xmcjax, files, tmp_path):
     assert float(precision.split()[1]) > 30  # of chance: some 10
 
 
+@pytest.mark.parametrize("init", ["mean_separating", "zero"])
+def test_features_that_overflow_are_one_warning_with_a_remedy(xmcjax, tmp_path, init):
+    (tmp_path / "large.txt").write_text("3 2 2\n0 0:3e38\n1 1:3e38\n0 0:3e38 1:3e38\n")
+    train = ["train", "--train", tmp_path / "large.txt", "--model", tmp_path / "m", "--init", init]
+    warnings = [line for line in xmcjax(*train).done().err.splitlines() if "arning" in line]
+    assert len(warnings) == 1 and "(2 nonfinite)" in warnings[0] and "huge feature values" in warnings[0]
+
+
 def test_labels_that_do_not_converge_are_one_warning_with_a_remedy(train):
     directory, result = train("--max-iter", 1, "--tol", 1e-6)
     assert result.code == 0

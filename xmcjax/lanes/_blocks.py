@@ -114,7 +114,8 @@ class _Starts:
         self._positives[lane] = job.positives
         self.tolerance[lane] = job.tolerance
         if job.base is not None:
-            np.multiply(self._in_dtype(job.base), w.dtype.type(job.scale), out=w)
+            with np.errstate(over="ignore", invalid="ignore"):  # the status of a label says so
+                np.multiply(self._in_dtype(job.base), w.dtype.type(job.scale), out=w)
         w[job.indices] += job.values
         self.b0[lane] = job.bias
 

@@ -98,14 +98,15 @@ class StoppingRule:
         """
         negative = np.asarray(negative)
         both = positive + negative
-        squares = (
-            both**2 * squared_norms(sums)
-            - 2 * both * negative * (sums @ self.total)
-            + negative**2 * self._total_norm2
-        )
-        if self._bias:
-            squares = squares + (both * counts - negative * self.n) ** 2
-        return self._C * self._slope_at_zero * np.sqrt(np.maximum(squares, 0))
+        with np.errstate(over="ignore", invalid="ignore"):  # the status of a label says so
+            squares = (
+                both**2 * squared_norms(sums)
+                - 2 * both * negative * (sums @ self.total)
+                + negative**2 * self._total_norm2
+            )
+            if self._bias:
+                squares = squares + (both * counts - negative * self.n) ** 2
+            return self._C * self._slope_at_zero * np.sqrt(np.maximum(squares, 0))
 
     def factors(self, counts) -> np.ndarray:
         """ε₀ max(1, min(|P|, |N|)) / n of each label."""
