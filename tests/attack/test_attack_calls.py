@@ -60,6 +60,7 @@ EXEMPT = {
     "xmcjax.models.check_regular": _FILES,
     "xmcjax.models.checked_weights": "is the check of ShardWriter.add",
     "xmcjax.models.write_outside": "takes what checked_weights makes",
+    "xmcjax.models.meta_of": _FILES,
     "xmcjax.models.read_kernel_model": _FILES,
     "xmcjax.lanes.make_trainer": _RUN,
     "xmcjax.models.reserved": _FILES,

@@ -18,7 +18,7 @@ import tyro
 from xmcjax._memory import usable_memory
 from xmcjax._options import Option, flag_of
 from xmcjax.cli import _report, _training
-from xmcjax.cli._data import DtypeName, SizedDataOptions, read_test, read_training
+from xmcjax.cli._data import MORE_FEATURES, DtypeName, Joined, SizedDataOptions, read_test, read_training
 from xmcjax.cli._needs import check_weights
 from xmcjax.cli._options import Directory, File, TransformNames, check_folds, check_stats, one_of
 from xmcjax.cli._runs import add_record
@@ -149,7 +149,7 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
         return 0
     file = nullcontext() if options.stats is None else FitFile(options.stats, options.resume)
     with reserved(options.model), file as statistics:
-        dataset, test, seconds = _read(options)
+        (dataset, beside), test, seconds = _read(options)
         y, n_labels = (
             class_numbers(options.labels_file or options.train, sp.csr_matrix(dataset.y), several),
             dataset.n_labels,
@@ -178,7 +178,8 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
         seconds["training"] = time.perf_counter() - begin
         if data.transforms.names:
             classifier.transforms_ = data.transforms
-        save_with_numbers(classifier, options.model, n_labels, data=data.fingerprint)
+        more = {MORE_FEATURES: beside} if beside else {}
+        save_with_numbers(classifier, options.model, n_labels, data=data.fingerprint, more=more)
         checkpoint.remove()
     known = _numbers(classifier)
     numbers = {name: value for name, _, value in known}
@@ -200,12 +201,12 @@ def _evaluate(classifier: Any, test: Dataset | None) -> None:
         _report.print_test(test.y, best)
 
 
-def _read(options: ClassOptions) -> tuple[Dataset, Dataset | None, dict[str, float]]:
+def _read(options: ClassOptions) -> tuple[Joined, Dataset | None, dict[str, float]]:
     """Training data, data for the evaluation, and seconds."""
     begin = time.perf_counter()
-    dataset = read_training(options)
-    test = read_test(options, dataset)
-    return dataset, test, {"reading": time.perf_counter() - begin}
+    training = read_training(options)
+    test = read_test(options, training)
+    return training, test, {"reading": time.perf_counter() - begin}
 
 
 def _folder(options: ClassOptions) -> Path:
@@ -234,7 +235,7 @@ def _nothing_left(options: ClassOptions, classifier: Any, stored: Any, system: s
     Raises:
         ModelMismatchError: it is of others.
     """
-    dataset, test, seconds = _read(options)
+    (dataset, _), test, seconds = _read(options)
     try:
         names = _training.prepare(dataset, options.transform).transforms.names
     except ValueError as error:

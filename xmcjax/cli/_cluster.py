@@ -84,7 +84,7 @@ class TrainingFiles:
         return cls(dataclasses.replace(options, **named), transforms)
 
     def __call__(self) -> dict[str, Any]:
-        dataset = read_training(self.options)
+        dataset, _ = read_training(self.options)
         return {"X": transformed(self.options.train, dataset.X, self.transforms), "Y": dataset.y}
 
 

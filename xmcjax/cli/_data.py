@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -58,6 +58,9 @@ else:
     PredictionFormatName = one_of((AUTO, *PREDICTION_FORMATS))
     DtypeName = one_of(("float32", "float64"))
 
+#: The member of the meta data of a model that says how many of its features, the last ones, are of
+#: --more-features; those that were trained without do not have it.
+MORE_FEATURES = "more_features"
 _MOST_LABELS = 2**31 - 1
 # Of numbers of classes: their differences are int64.
 _MOST_OF_A_CLASS = 2**62
@@ -178,7 +181,14 @@ class SizedDataOptions(DataOptions):
         return self.n_features, self.n_labels
 
 
-def read_training(options: Any) -> Dataset:
+class Joined(NamedTuple):
+    """A data set, and how many of its last columns are of a file of more features: 0 without one."""
+
+    dataset: Dataset
+    beside: int
+
+
+def read_training(options: Any) -> Joined:
     """The training data that the flags of ``train`` name.
 
     Raises:
@@ -191,8 +201,33 @@ def read_training(options: Any) -> Dataset:
     ):
         if path is not None and options.test is None:
             raise ValueError(f"{flag} needs --test, got none")
+    if options.test is not None:
+        format = options.files.format_of(options.test, alone=options.test_labels_file is not None)
+        trained = None if options.more_features is None else f" {options.more_features}"
+        check_beside("--test-more-features", format, options.test_more_features, trained)
     sources = {"labels": options.labels_file, "more": options.more_features}
     return read(options.train, options.files, **sources, dtype=options.dtype)
+
+
+def check_beside(flag: str, format: str, more: Path | None, trained: str | None) -> None:
+    """Whether data that do not state their width have a second source where those of training had one.
+
+    Data that state it may hold both sources, which somebody has joined before.
+
+    Args:
+        flag: of the second source.
+        format: of the first one.
+        more: the second one, or None.
+        trained: what is said of that of training after "further features"; None where it had none.
+
+    Raises:
+        ValueError: one is lacking, or there is one too many.
+    """
+    if format not in UNSIZED or (more is None) == (trained is None):
+        return
+    if more is None:
+        raise ValueError(f"{flag}: expected further features{trained} as in training, got none")
+    raise ValueError(f"{flag}: expected no further features, as training had none, got {more}")
 
 
 def check_numbers(options: Any, dataset: Dataset) -> None:
@@ -219,7 +254,7 @@ def check_numbers(options: Any, dataset: Dataset) -> None:
         )
 
 
-def read_test(options: Any, like: Dataset) -> Dataset | None:
+def read_test(options: Any, training: Joined) -> Dataset | None:
     """The data of ``--test``, which have the features and labels of the training data; None of none.
 
     Raises:
@@ -227,6 +262,7 @@ def read_test(options: Any, like: Dataset) -> Dataset | None:
     """
     if options.test is None:
         return None
+    like = training.dataset
     return read(
         options.test,
         options.files,
@@ -235,8 +271,9 @@ def read_test(options: Any, like: Dataset) -> Dataset | None:
         dtype=like.X.dtype.name,
         n_features=like.X.shape[1],
         n_labels=like.n_labels,
+        beside=training.beside or None,
         like=f"as in {options.train}",
-    )
+    ).dataset
 
 
 def read(
@@ -250,8 +287,9 @@ def read(
     n_labels: int | None = None,
     least_labels: int = 0,
     more_labels: Callable[[int], None] | None = None,
+    beside: int | None = None,
     like: str = "",
-) -> Dataset:
+) -> Joined:
     """Features and label matrix.
 
     Args:
@@ -265,6 +303,7 @@ def read(
             taken to have at least that many.
         least_labels: how many a format that does not state their number has at least.
         more_labels: called with this number where the rows show fewer; it may refuse it.
+        beside: how many columns `more` must have; None for any number.
         like: where the two come from, for the error.
 
     Raises:
@@ -272,7 +311,9 @@ def read(
         OSError: it cannot be read.
         ValueError: options that do not fit.
     """
-    X, y = load_files(path, options, labels=labels, more=more, dtype=dtype, n_features=n_features)
+    (X, y), columns = load_files(
+        path, options, labels=labels, more=more, dtype=dtype, n_features=n_features, beside=beside
+    )
     format = options.format_of(path, alone=labels is not None)
     of_labels = format if labels is None else options.format_of_labels(labels)
     line = _header_line(format)
@@ -293,7 +334,7 @@ def read(
     if states_sizes and n_labels is not None and Y.shape[1] != n_labels:
         line = _header_line(of_labels)
         raise DataFormatError(where, line, None, f"{n_labels} labels {like}", str(Y.shape[1]))
-    return Dataset(X, Y)
+    return Joined(Dataset(X, Y), columns)
 
 
 def load_files(
@@ -304,11 +345,12 @@ def load_files(
     more: Path | None,
     dtype: str | None,
     n_features: int | None = None,
-) -> Dataset:
+    beside: int | None = None,
+) -> Joined:
     """Features and labels as the files have them.
 
     Args:
-        path, options, labels, more, n_features: as in :func:`read`.
+        path, options, labels, more, n_features, beside: as in :func:`read`.
         dtype: of the values; None for that of the files.
 
     Raises:
@@ -322,11 +364,12 @@ def load_files(
         formats[options.format_of_more(more)] = more
     options.check(formats)
     numbers = {} if dtype is None else {"dtype": dtype}
-    beside = None
+    further = None
     if more is not None:
         kind = options.format_of_more(more)
-        beside = read_seekable(load_features, more, kind, **numbers, **options.of_features(kind, None))
-        n_features = None if n_features is None else max(n_features - beside.shape[1], 0)
+        further = read_seekable(load_features, more, kind, **numbers, **options.of_features(kind, beside))
+        _check_width(more, kind, further, beside)
+        n_features = None if n_features is None else max(n_features - further.shape[1], 0)
     own_features, own_labels = options.sizes
     of_features = options.of_features(format, own_features if n_features is None else n_features)
     if labels is None:
@@ -338,20 +381,27 @@ def load_files(
         y = read_seekable(load_labels, labels, kind, **numbers, **options.of_labels(kind, own_labels))
         if y.shape[0] != X.shape[0]:
             raise _other_rows(labels, kind, f"{X.shape[0]}", path, y.shape[0])
-    if beside is not None and more is not None:
-        if beside.shape[0] != X.shape[0]:
-            raise _other_rows(more, options.format_of_more(more), f"{X.shape[0]}", path, beside.shape[0])
-        X = join_features(X, beside)
-    return Dataset(X, y)
+    if further is None or more is None:
+        return Joined(Dataset(X, y), 0)
+    if further.shape[0] != X.shape[0]:
+        raise _other_rows(more, options.format_of_more(more), f"{X.shape[0]}", path, further.shape[0])
+    return Joined(Dataset(join_features(X, further), y), further.shape[1])
 
 
 def read_features(
-    path: Path, options: DataOptions, *, more: Path | None = None, dtype: str, n_features: int, like: str
+    path: Path,
+    options: DataOptions,
+    *,
+    more: Path | None = None,
+    dtype: str,
+    n_features: int,
+    beside: int | None = None,
+    like: str,
 ) -> Generator[Any]:
     """The features of a file some rows at a time; its labels may be empty or numbered anyhow.
 
     Args:
-        path, options, more, dtype, n_features, like: as in :func:`read`.
+        path, options, more, dtype, n_features, beside, like: as in :func:`read`.
 
     Raises:
         DataFormatError, OSError, ValueError: as in :func:`read`, when the place is reached.
@@ -362,7 +412,7 @@ def read_features(
         formats[options.format_of_more(more)] = more
     options.check(formats)
     n_rows = 0
-    for X in _feature_pieces(path, format, options, more, dtype, n_features):
+    for X in _feature_pieces(path, format, options, more, dtype, n_features, beside):
         if X.shape[1] != n_features:
             line = _header_line(format)
             raise DataFormatError(path, line, None, f"{n_features} features {like}", str(X.shape[1]))
@@ -374,13 +424,20 @@ def read_features(
 
 
 def _feature_pieces(
-    path: Path, format: str, options: DataOptions, more: Path | None, dtype: str, n_features: int
+    path: Path,
+    format: str,
+    options: DataOptions,
+    more: Path | None,
+    dtype: str,
+    n_features: int,
+    beside: int | None,
 ) -> Iterator[Any]:
     if more is None:
         return _pieces(path, format, dtype, options.of_features(format, n_features))
     kind = options.format_of_more(more)
-    beside = _pieces(more, kind, dtype, options.of_features(kind, None))
-    first = next(beside)  # an empty file has one piece too
+    further = _pieces(more, kind, dtype, options.of_features(kind, beside))
+    first = next(further)  # an empty file has one piece too
+    _check_width(more, kind, first, beside)
     own = options.of_features(format, max(n_features - first.shape[1], 0))
     pieces = _pieces(path, format, dtype, own)
 
@@ -389,13 +446,20 @@ def _feature_pieces(
         found = f"more than {rows}" if others > rows else others
         return _other_rows(more, kind, "as many", path, found)
 
-    return join_pieces(pieces, itertools.chain([first], beside), refuse)
+    return join_pieces(pieces, itertools.chain([first], further), refuse)
 
 
 def _pieces(path: Path, format: str, dtype: str, own: dict[str, Any]) -> Iterator[Any]:
     """Features some rows at a time, of a file or a stream, with these options of its reader."""
     with seekable(path, own["max_memory"], format) as place:
         yield from load_feature_pieces(place, format, dtype=dtype, piece=_PIECE, **own)
+
+
+def _check_width(path: Path, format: str, further: Any, wanted: int | None) -> None:
+    """Whether a second source has as many columns as that of training; None for any number."""
+    if wanted is not None and further.shape[1] != wanted:
+        expected = f"{wanted} columns as in training"
+        raise DataFormatError(path, _header_line(format), None, expected, str(further.shape[1]))
 
 
 def _other_rows(path: Path, format: str, wanted: str, like: Path, found: int | str) -> DataFormatError:

@@ -19,6 +19,7 @@ from xmcjax._links import CALIBRATED
 from xmcjax._topology import Share
 from xmcjax.cli._calibration import calibrate, check_calibration
 from xmcjax.cli._cluster import Cluster
+from xmcjax.cli._data import MORE_FEATURES
 from xmcjax.cluster import ClusterError
 from xmcjax.data import Dataset, Transforms, fit_transforms
 from xmcjax.lanes import (
@@ -35,7 +36,7 @@ from xmcjax.lanes import (
     train_one_vs_all,
     worse,
 )
-from xmcjax.models import LinearModel, ModelMismatchError, ShardWriter, predict_topk
+from xmcjax.models import LinearModel, ModelMismatchError, ShardWriter, meta_of, predict_topk
 
 # What the format of models calls differently than the command line: the flags, for errors.
 _FLAGS = {
@@ -44,6 +45,7 @@ _FLAGS = {
     "bias": "--no-fit-intercept, --no-regularise-intercept",
     "class_weight": "--class-weight",
     CALIBRATED: "--calibration, --cv",
+    MORE_FEATURES: "--more-features",
 }
 
 
@@ -73,16 +75,23 @@ class TrainingData:
         Y: labels, CSR [n, L].
         transforms: fitted on these data.
         fingerprint: SHA-256 of the data as they were read.
+        beside: how many of the last columns are of a second source.
     """
 
     X: sp.csr_matrix
     Y: sp.csr_matrix
     transforms: Transforms
     fingerprint: str
+    beside: int = 0
 
 
-def prepare(dataset: Dataset, transforms: str) -> TrainingData:
+def prepare(dataset: Dataset, transforms: str, beside: int = 0) -> TrainingData:
     """Fits and applies transforms, "log,idf,unit" or the like.
+
+    Args:
+        dataset: as it was read.
+        transforms: their names.
+        beside: how many of the last columns are of a second source.
 
     Raises:
         ValueError: an unknown transform, or values that it cannot take.
@@ -90,7 +99,7 @@ def prepare(dataset: Dataset, transforms: str) -> TrainingData:
     fingerprint = dataset.fingerprint()
     fitted = fit_transforms(transforms, dataset.X)
     X = fitted.apply(dataset.X) if fitted.names else dataset.X
-    return TrainingData(X, sp.csr_matrix(dataset.y), fitted, fingerprint)
+    return TrainingData(X, sp.csr_matrix(dataset.y), fitted, fingerprint, beside)
 
 
 @dataclasses.dataclass
@@ -214,6 +223,8 @@ def train_to_directory(
     if weighting is not None:
         label_weights = weighting.weights(data.Y).times(label_weights)
     made = meta(data, options, weighting, balanced, cv)
+    if resume and (directory / "manifest.json").exists() and MORE_FEATURES not in meta_of(directory):
+        made.pop(MORE_FEATURES, None)  # of an earlier version, which did not record it
     try:
         opened = ShardWriter(directory, made, (first, last), shard_size, arrays, resume)
     except ModelMismatchError as error:
@@ -308,6 +319,7 @@ def meta(
         "max_iter": options.max_iter,
         # models of versions that had no such weights can be resumed
         **({"class_weight": "balanced"} if balanced else {}),
+        **({MORE_FEATURES: data.beside} if data.beside else {}),
         **({} if cv is None else {CALIBRATED: {"method": "sigmoid", "cv": cv}}),
     }
 

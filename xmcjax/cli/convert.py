@@ -59,7 +59,7 @@ def run(options: Options) -> None:
     if written not in possible:
         what = "a matrix alone" if alone else "features and labels (--out-labels writes two files)"
         raise ValueError(f"--out: expected one of {', '.join(possible)} for {what}, got {written}: {out}")
-    dataset = load_files(
+    dataset, _ = load_files(
         options.data, files, labels=options.labels_file, more=options.more_features, dtype=None
     )
     if written == "xmc" and not dataset.multilabel:

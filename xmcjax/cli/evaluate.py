@@ -108,7 +108,7 @@ def run(options: Options) -> None:
         text = f"labels up to {n_labels - 1}, which no row of {options.labels_file or options.data} shows"
         bound.check(_LABEL * n_labels, text)
 
-    truth = read(
+    truth, _ = read(
         options.data,
         options.files,
         labels=options.labels_file,
@@ -124,7 +124,7 @@ def run(options: Options) -> None:
         labels, truth = _without_pairs(options, labels, truth)
     q, frequencies = None, None
     if options.train is not None:
-        train = read(
+        train, _ = read(
             options.train,
             options.files,
             labels=options.train_labels_file,
@@ -160,7 +160,7 @@ def _thresholds(options: Options, n_labels: int, where: str) -> tuple[np.ndarray
     memory, path = parse_size(options.files.max_memory), options.held_out_predictions
     with seekable(path, memory, form or "text") as place:
         labels, scores = read_predictions(place, form, max_memory=memory)
-    held_out = read(
+    held_out, _ = read(
         options.held_out,
         options.files,
         labels=options.held_out_labels_file,

@@ -107,7 +107,7 @@ def run(options: Options) -> None:
     trainer = _train.trainer_options(flags)
     begin, here = time.perf_counter(), usable_memory()
     if options.shape is None:
-        dataset = read_training(flags)
+        dataset, _ = read_training(flags)
         check_numbers(flags, dataset)
         try:
             data = _training.prepare(dataset, options.transform)

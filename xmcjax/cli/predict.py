@@ -17,7 +17,8 @@ from xmcjax._links import link_of
 from xmcjax._options import SHARED
 from xmcjax.cli import _report
 from xmcjax.cli._cluster import ClusterOptions
-from xmcjax.cli._data import AUTO, DataOptions, PredictionFormatName, read_features, transformed
+from xmcjax.cli._data import AUTO, DataOptions, PredictionFormatName, check_beside, read_features, transformed
+from xmcjax.cli._more import columns_beside
 from xmcjax.cli._options import Directory, File, check_jobs, check_out, check_uncompressed, described
 from xmcjax.data import Transforms
 from xmcjax.models import (
@@ -102,6 +103,11 @@ def run(options: Options) -> None:
     system, flag = system_of(options.model), options.cluster.flag()
     if flag is not None and system == "kernel":
         raise ValueError(f"{flag}: expected a linear model, found one of the system kernel: {options.model}")
+    beside = columns_beside(options.model)
+    if beside is not None:
+        trained = f" of {beside} columns" if beside else None
+        format = options.files.format_of(options.data)
+        check_beside("--more-features", format, options.more_features, trained)
     model = opened(options.model, threads, probabilities=options.probabilities)
     top_k = min(options.top_k, model.n_labels)
     pieces = read_features(
@@ -110,6 +116,7 @@ def run(options: Options) -> None:
         more=options.more_features,
         dtype=model.dtype,
         n_features=model.n_features,
+        beside=beside or None,
         like=f"as in {options.model}",
     )
     n_rows, form = 0, None if options.out_format == AUTO else options.out_format

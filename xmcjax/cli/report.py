@@ -16,7 +16,8 @@ from xmcjax._links import link_of
 from xmcjax._options import SHARED
 from xmcjax._systems import FIRST_SYSTEM
 from xmcjax.cli import _report
-from xmcjax.cli._data import DataOptions, read, transformed
+from xmcjax.cli._data import UNSIZED, DataOptions, read, transformed
+from xmcjax.cli._more import columns_beside
 from xmcjax.cli._options import Directory, File, check_jobs, check_out, described
 from xmcjax.cli._page import Page
 from xmcjax.cli._runs import read_runs
@@ -92,6 +93,8 @@ def run(options: Options) -> None:
     for part in ("test", "train"):
         if getattr(options, part) is None and getattr(options, f"{part}_labels_file") is not None:
             raise ValueError(f"--{part}-labels-file needs --{part}, got none")
+    if options.test is not None:
+        _check_width(options, options.test)
     known = open_model(options.model, options.label, options.vocabulary, partial=False)
     system, model, meta, names, vocabulary = known
     page = Page(f"{options.model.name}: {system}")
@@ -165,7 +168,7 @@ def _frequencies(options: Options, model: Opened) -> tuple[int | None, np.ndarra
 def _read(options: Options, path: Path, labels: Path | None, model: Opened) -> Dataset:
     like = f"as in {options.model}"
     shape: dict[str, Any] = dict(n_features=model.n_features, least_labels=model.columns, like=like)
-    return read(path, options.files, labels=labels, dtype=model.dtype, **shape)
+    return read(path, options.files, labels=labels, dtype=model.dtype, **shape).dataset
 
 
 # Options of today by what a manifest calls them, which keeps to the names of the first models.
@@ -314,6 +317,21 @@ def _test(
             lambda ax: plots.reject_curve(np.ones(len(true)), true, p, ax=ax),
         )
     _worst(page, test, labels, frequencies, classes)
+
+
+def _check_width(options: Options, path: Path) -> None:
+    """Whether rows may be those of a model that was trained with --more-features, which report does not take.
+
+    Raises:
+        ValueError: they do not state their width, and would be taken for rows that lack its last features.
+    """
+    beside = columns_beside(options.model)
+    format = options.files.format_of(path, alone=options.test_labels_file is not None)
+    if beside and format in UNSIZED:
+        raise ValueError(
+            f"{path}: expected rows with the {beside} columns of --more-features as in training, which "
+            f"xmcjax convert joins to a file of npz, found {format}, which states no width"
+        )
 
 
 def _hits(Y: Any, labels: np.ndarray) -> sp.csr_array:

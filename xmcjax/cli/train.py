@@ -277,17 +277,18 @@ def _run(
 ) -> int:
     """:func:`run` with options that fit together."""
     begin, here = time.perf_counter(), usable_memory()
-    dataset = read_training(options)
+    training = read_training(options)
+    dataset, beside = training
     check_numbers(options, dataset)
     n_rows = dataset.X.shape[0]
     label_range = parse_range(options.labels, dataset.n_labels)
     _report.describe_data(dataset)
-    test = read_test(options, dataset)
+    test = read_test(options, training)
     try:
-        data = _training.prepare(dataset, options.transform)
+        data = _training.prepare(dataset, options.transform, beside)
     except ValueError as error:
         raise ValueError(f"{options.train}: {error}") from error
-    del dataset  # the features before the transforms
+    del training, dataset  # the features before the transforms
     shape = shape_of(data.X, data.Y)
     if not options.cluster.flag():
         check_least(options, shape, here)

@@ -130,6 +130,7 @@ def save_with_numbers(
     *,
     data: str,
     features: tuple[str, ...] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
     """Stores a classifier whose classes are label numbers, as the command line does.
 
@@ -143,6 +144,7 @@ def save_with_numbers(
         n_labels: of the problem.
         data: fingerprint of the training data.
         features: names of them, or None.
+        more: of the meta data.
 
     Raises:
         FileExistsError, OSError: as :class:`xmcjax.models.ShardWriter`.
@@ -157,12 +159,13 @@ def save_with_numbers(
         ...     LinearModel.load(f"{folder}/model").n_labels
         5
     """
+    told = {"data": data, **(more or {})}
     if classifier._system == "kernel":  # its classes keep their names
-        classifier._write(path, held=True, data=data)
+        classifier._write(path, held=True, **told)
         return
     names = None if features is None else Names(None, features)
     labels = Labels(n_labels, np.asarray(classifier.classes_), names)
-    save(classifier, path, labels, {"data": data}, held=True)
+    save(classifier, path, labels, told, held=True)
 
 
 def load(kind: type, path: str | os.PathLike[str]):

@@ -23,6 +23,7 @@ from xmcjax.models._exchange import export_model as export_model
 from xmcjax.models._exchange import import_model as import_model
 from xmcjax.models._index import INDEX as INDEX
 from xmcjax.models._index import write_index as write_index
+from xmcjax.models._kernel import meta_of as meta_of
 from xmcjax.models._kernel import read_kernel_model as read_kernel_model
 from xmcjax.models._kernel import system_of as system_of
 from xmcjax.models._kernel import write_kernel_model as write_kernel_model

@@ -174,9 +174,31 @@ def system_of(directory: str | os.PathLike[str]) -> str:
     content = _content(Path(directory))
     if isinstance(content, dict) and content.get("format") == KERNEL_FORMAT:
         return "kernel"
-    meta = content.get("meta") if isinstance(content, dict) else None
-    system = meta.get("system", FIRST_SYSTEM) if isinstance(meta, dict) else FIRST_SYSTEM
+    system = _meta(content).get("system", FIRST_SYSTEM)
     return system if isinstance(system, str) else FIRST_SYSTEM
+
+
+def meta_of(directory: str | os.PathLike[str]) -> dict[str, Any]:
+    """How the model in a directory was made, whatever its system; its manifest alone is read.
+
+    Raises:
+        ModelFormatError: a damaged manifest.
+        OSError: no such directory, no manifest in it, or no permission.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax import OneVsAllClassifier
+        >>> folder = tempfile.mkdtemp()
+        >>> OneVsAllClassifier().fit([[0.0], [1.0]], [0, 1]).save(folder)
+        >>> meta_of(folder)["n_features"]
+        1
+    """
+    return _meta(_content(Path(directory)))
+
+
+def _meta(content: Any) -> dict[str, Any]:
+    meta = content.get("meta") if isinstance(content, dict) else None
+    return meta if isinstance(meta, dict) else {}
 
 
 def _content(directory: Path) -> Any:
