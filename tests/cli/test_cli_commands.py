@@ -162,13 +162,33 @@ print(os.environ.get(name))
     assert python(program, check=True).stdout == f"xmcjax {__version__}\n{waits}\n"
 
 
-def test_a_reader_that_goes_away_is_no_error():
+def into(output, argument, buffered):
+    """How ``xmcjax ARGUMENT`` ends, its output going to an open file."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    environment |= {} if buffered else {"PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "xmcjax", argument]
+    streams = dict(stdout=output, stderr=subprocess.PIPE)
+    return subprocess.run(command, **streams, env=environment, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("argument", ["info", "--help", "--version"])
+def test_a_reader_that_goes_away_is_no_error(argument, buffered):
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, "-m", "xmcjax", "info"]
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=120)
+    done = into(write, argument, buffered)
     os.close(write)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full")
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("argument", ["info", "--help", "--version"])
+def test_a_disk_that_is_full_is_said_in_a_line(argument, buffered):
+    with open("/dev/full", "wb") as full:
+        done = into(full, argument, buffered)
+    program = "xmcjax info" if argument == "info" else "xmcjax"
+    assert (done.returncode, done.stderr) == (2, f"{program}: error: no space left on device\n")
 
 
 def test_an_index_is_written_beside_the_shards(xmcjax, model, tmp_path):

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from xmcjax._exit import keep_clients
 from xmcjax.cli._outputs import keep_numbers_of_outputs
@@ -97,65 +97,78 @@ def _escaping(stream):
 
 def _answer(arguments: list[str]) -> int:
     if arguments and arguments[0] in ("-h", "--help"):
-        print(_usage())
-        return 0
+        return _run("xmcjax", lambda: _say(_usage()))
     if arguments == ["--version"]:
         from xmcjax import __version__
 
-        print(f"xmcjax {__version__}")
-        return 0
+        return _run("xmcjax", lambda: _say(f"xmcjax {__version__}"))
     if not arguments or arguments[0] not in COMMANDS:
         found = repr(arguments[0]) if arguments else "none"
         print(f"xmcjax: error: expected a command of {', '.join(COMMANDS)}, found {found}", file=sys.stderr)
         return BAD_INPUT
-    return _run(*arguments)
+    name, *rest = arguments
+    return _run(f"xmcjax {name}", lambda: _read_and_run(name, rest))
 
 
-def _run(name: str, *arguments: str) -> int:
+def _say(text: str) -> int:
+    print(text)
+    return 0
+
+
+def _run(program: str, work: Callable[[], int]) -> int:
+    """The status of what is to be done; errors become one line that begins with the name of the program."""
     with ending_the_command():
         try:
-            return _command(name, *arguments)
+            return _command(program, work)
         except KeyboardInterrupt as stop:
             keep_clients()
             # a terminal has written ^C into the line
-            number, how = signal.SIGINT, f"\nxmcjax {name}: interrupted"
+            number, how = signal.SIGINT, f"\n{program}: interrupted"
             if isinstance(stop, Ended):
-                number, how = stop.signal, f"xmcjax {name}: ended by {stop.signal.name}"
+                number, how = stop.signal, f"{program}: ended by {stop.signal.name}"
             with contextlib.suppress(OSError):  # after SIGHUP the terminal may be gone
                 print(f"{how}; what is complete stays on disk", file=sys.stderr, flush=True)
             return SIGNALLED + number
 
 
-def _command(name: str, *arguments: str) -> int:
+def _command(program: str, work: Callable[[], int]) -> int:
     try:
-        status = _read_and_run(name, list(arguments))
+        status = work()
         sys.stdout.flush()
     except BrokenPipeError as error:
         if error.filename not in (None, "/dev/stdout"):
-            print(f"xmcjax {name}: error: {_one_line(error)}", file=sys.stderr)
+            print(f"{program}: error: {_one_line(error)}", file=sys.stderr)
             return BAD_INPUT
-        # The reader of our output has gone (`xmcjax info | head -1`). Nothing may be flushed to it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave_stdout()  # the reader of our output has gone (`xmcjax info | head -1`)
         return 1
     except MemoryError as error:
         if os.environ.get("XMCJAX_TRACEBACK") == "1":
             raise
-        print(f"xmcjax {name}: error: not enough memory: {_one_line(error) or 'none left'}", file=sys.stderr)
+        print(f"{program}: error: not enough memory: {_one_line(error) or 'none left'}", file=sys.stderr)
         return BAD_INPUT
     except RuntimeError as error:
         lacking = "memory" if _device_is_full(error) else "threads" if _no_thread(error) else None
         if os.environ.get("XMCJAX_TRACEBACK") == "1" or lacking is None:
             raise
-        print(f"xmcjax {name}: error: not enough {lacking}: {_one_line(error)}", file=sys.stderr)
+        print(f"{program}: error: not enough {lacking}: {_one_line(error)}", file=sys.stderr)
         return BAD_INPUT
     # The errors of files, models and options are ValueError (DataFormatError, ModelError) and OSError;
     # kernels that are broken, or missing where they were required, are an ImportError.
     except (ValueError, OSError, ImportError) as error:
         if os.environ.get("XMCJAX_TRACEBACK") == "1":
             raise
-        print(f"xmcjax {name}: error: {_one_line(error)}", file=sys.stderr)
+        print(f"{program}: error: {_one_line(error)}", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:  # its disk is full
+            _leave_stdout()
         return BAD_INPUT
     return status
+
+
+def _leave_stdout() -> None:
+    """Sees to it that what standard output does not take is not flushed to it once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _read_and_run(name: str, arguments: list[str]) -> int:
