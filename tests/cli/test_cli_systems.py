@@ -258,6 +258,24 @@ def test_the_largest_weights_are_shown_by_name(xmcjax, trained, tmp_path):
     xmcjax("inspect", "--model", trained("multinomial"), "--label", 6).refused("expected numbers from 0 to 5")
 
 
+def test_a_name_ends_where_its_line_does(xmcjax, trained, tmp_path):
+    vocabulary = tmp_path / "words.txt"
+    separators = ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\r", "é", " ", ""]
+    names = [f"a{separator}{j}" for j, separator in enumerate(separators)]
+    inspect = ("inspect", "--model", trained("multinomial"), "--label", 1, "--top-k", 12, "--json")
+    inspect += ("--vocabulary", vocabulary)
+    for end, last in (("\n", "\n"), ("\r\n", "\r\n"), ("\n", "")):
+        vocabulary.write_bytes((end.join(names) + last).encode())
+        told = json.loads(xmcjax(*inspect).done().out)["largest_weights"]["1"]["weights"]
+        shown = {entry["feature"] for entry in told}
+        assert len(shown) > 9 and shown <= set(names)
+    vocabulary.write_bytes("\n".join(names).encode("utf-8-sig"))
+    said = "words.txt:1:1: expected the name of a feature, found a byte order mark"
+    xmcjax(*inspect).refused(said)
+    vocabulary.write_bytes(b"")
+    xmcjax(*inspect).refused("expected 12 lines, one per feature, found 0")
+
+
 def test_a_model_of_another_system_is_refused_by_name(trained):
     with pytest.raises(ValueError, match=r"found one of top-k, which TopKSVC\.load opens"):
         library.MulticlassSVC.load(trained("top-k"))

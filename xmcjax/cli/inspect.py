@@ -186,18 +186,21 @@ def _print_weights(
 
 
 def read_vocabulary(path: Path, n_features: int) -> list[str]:
-    """The names of features, one per line.
+    """The names of features, one per line, which ends in LF or CRLF; other separators are part of a name.
 
     Raises:
-        DataFormatError: no UTF-8, or another number of lines.
+        DataFormatError: no UTF-8, a byte order mark, or another number of lines.
         ModelFormatError: it is no regular file.
         OSError: it cannot be read.
     """
     check_regular(path)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_bytes().decode()
     except UnicodeDecodeError as error:
         raise DataFormatError(path, None, None, "names of features in UTF-8", str(error)) from error
+    if text.startswith("\ufeff"):
+        raise DataFormatError(path, 1, 1, "the name of a feature", "a byte order mark")
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
     if len(lines) != n_features:
         raise DataFormatError(path, None, None, f"{n_features} lines, one per feature", str(len(lines)))
     return lines
