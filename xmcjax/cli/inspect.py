@@ -92,7 +92,7 @@ def open_model(directory: Path, labels: Sequence[int], vocabulary: Path | None, 
     """A model of any system, of which some labels and the names of features are to be shown.
 
     Raises:
-        ValueError: labels that it does not have, or of a kernel model.
+        ValueError: labels that it does not have, or that are not trained yet, or of a kernel model.
         ModelFormatError, DataFormatError, OSError: it, or the vocabulary, cannot be read.
     """
     system, model = system_of(directory), None
@@ -104,14 +104,24 @@ def open_model(directory: Path, labels: Sequence[int], vocabulary: Path | None, 
     else:
         model = LinearModel.load(directory, partial=partial)
         meta, names = model.meta, model.names()
-        wrong = [label for label in labels if not 0 <= label < model.n_labels]
-        if wrong:
-            raise ValueError(f"--label: expected numbers from 0 to {model.n_labels - 1}, got {wrong[0]}")
+        _check_labels(model, labels)
     features = names.features
     if vocabulary is not None:
         with seekable(vocabulary, None) as place:
             features = read_vocabulary(place, meta["n_features"])
     return Known(system, model, meta, names, features)
+
+
+def _check_labels(model: LinearModel, labels: Sequence[int]) -> None:
+    low, high = model.label_range
+    part = "" if high - low == model.n_labels else ", those of this part"
+    for label in labels:
+        if not low <= label < high:
+            raise ValueError(f"--label: expected numbers from {low} to {high - 1}{part}, got {label}")
+    status = model.status
+    missing = [label for label in labels if status[label] == -1]
+    if missing:
+        raise ValueError(f"--label: expected labels that are trained, got {missing[0]}, which is missing")
 
 
 def _print_runs(path: Path) -> None:
