@@ -197,6 +197,32 @@ def test_states_of_another_shape_or_size_are_refused_by_name(xmcjax, data, tmp_p
     assert state.read_text() == "mine"
 
 
+def test_a_damaged_state_of_a_solver_is_no_fault_of_the_data(xmcjax, data, tmp_path):
+    train = ["train", "--system", "multinomial", "--model", tmp_path / "m", *OPTIONS["multinomial"]]
+    train += ["--train", data, "--resume"]
+    python(INTERRUPTED, "SIGKILL", 2, *train, timeout=240)
+    states = tmp_path / "m.state" / "states"
+    path = states / "state-0-1.npz"
+    with open(path, "r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        file.write(b"other bytes")
+    said = xmcjax(*train).refused(
+        "found a damaged file", "without it the run goes on from the iteration before"
+    )
+    assert (
+        said.startswith(f"xmcjax train: error: {path}: expected the state of a run")
+        and "train.txt" not in said
+    )
+    path.unlink()
+    for other in states.iterdir():  # of another number of devices
+        with np.load(other) as arrays:
+            head = json.loads(arrays["header"].tobytes()) | {"mark": "of another run"}
+            header = np.frombuffer(json.dumps(head).encode(), np.uint8)
+            np.savez(other, **dict(arrays) | {"header": header})
+    said = xmcjax(*train).refused("found the state of another run")
+    assert said.startswith(f"xmcjax train: error: {states}: expected the state of this run")
+
+
 def test_a_run_that_fails_before_there_is_a_state_leaves_none(xmcjax, data, tmp_path):
     train = ["train", "--system", "top-k", "--train", data, "--model", tmp_path / "m", "--k", 6]
     xmcjax(*train).refused("--k: expected at most 5")

@@ -240,9 +240,9 @@ def test_a_killed_run_goes_on_where_it_was(method, setup, tmp_path):
     np.testing.assert_array_equal(found.W, expected.W)
     # what has ended is not done again, and no other problem goes on with it
     assert len(run(problem, method).history) == 1
-    with pytest.raises(ValueError, match="has the state of another run: give an empty folder"):
+    with pytest.raises(ValueError, match="found the state of another run: give an empty folder"):
         run(helpers.problem(X, y, 2.0), method)
-    with pytest.raises(ValueError, match="has the state of another run"):
+    with pytest.raises(ValueError, match="found the state of another run"):
         run(problem, "lc")
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from xmcjax.data import atomic_write
+from xmcjax.data import DataFormatError, atomic_write
 from xmcjax.solvers._peers import Peers
 from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._state import State
@@ -37,7 +37,7 @@ class Store:
             peers: of the solve.
 
         Raises:
-            ValueError: a state of another problem, method or number of devices, or a damaged file.
+            DataFormatError: a state of another problem, method or number of devices, or a damaged file.
         """
         for left in self._folder.glob(f".state-{jax.process_index()}-*.tmp"):  # by a run that was killed
             left.unlink()
@@ -47,7 +47,8 @@ class Store:
             if path.exists():
                 mark, _, steps = _head(path)
                 if mark != self._mark:
-                    raise ValueError(f"{self._folder} has the state of another run: give an empty folder")
+                    found = "the state of another run: give an empty folder"
+                    raise DataFormatError(self._folder, None, None, "the state of this run", found)
             found.append(steps)
         everyone = map(json.loads, peers.exchanged("state", json.dumps(found)))
         return max(set.intersection(*map(set, everyone)), default=-1)
@@ -139,11 +140,12 @@ def _arrays(path: Path, names: Iterable[str]) -> list[np.ndarray]:
         raise _damaged(path, error) from error
 
 
-def _damaged(path: Path, why: object) -> ValueError:
-    return ValueError(
-        f"{path}: expected the state of a run, found a damaged file ({str(why)[:200]}); without it the run "
-        "goes on from the iteration before, or begins anew"
+def _damaged(path: Path, why: object) -> DataFormatError:
+    found = (
+        f"a damaged file ({str(why)[:200]}); without it the run goes on from the iteration before, or begins "
+        "anew"
     )
+    return DataFormatError(path, None, None, "the state of a run", found)
 
 
 def _shards(leaf: jax.Array):
