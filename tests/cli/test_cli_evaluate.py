@@ -36,6 +36,27 @@ def test_bins(xmcjax, files, predicted):
     xmcjax(*evaluate, *train, "--bins", 3, 2).refused("expected ascending numbers from 1")
 
 
+def test_numbers_of_labels_beyond_those_of_any_row(xmcjax, files, predicted):
+    evaluate = ("evaluate", "--data", files / "test.txt", "--predictions", predicted, "--json")
+    evaluate += ("--train", files / "train.txt", "--bins", 10, "--k")
+    few, many, all_ = 3, 25, 1_000_000_000
+    told = json.loads(xmcjax(*evaluate, few, many, all_).done().out)
+    Y, labels = load_xmc(files / "test.txt")[1], read_predictions(predicted)[0]
+    q = metrics.inverse_propensities(load_xmc(files / "train.txt")[1])
+    labels = np.pad(labels, ((0, 0), (0, many - labels.shape[1])), constant_values=-1)
+    found = told["metrics"]
+    assert set(found) == {*metrics.RANKING_METRICS, *metrics.PROPENSITY_METRICS}
+    for name in found:
+        more = {} if name in metrics.RANKING_METRICS else {"inverse_propensities": q}
+        metric = (metrics.RANKING_METRICS | metrics.PROPENSITY_METRICS)[name]
+        wanted = [100 * metric(Y, labels, k, **more) for k in (few, many)]
+        wanted.append(wanted[-1] * (many / all_ if name == "P" else 1))
+        np.testing.assert_allclose(list(found[name].values()), wanted, rtol=1e-12)
+    for k in (few, many, all_):
+        parts = sum(part["P"] for part in told["bins"][str(k)])
+        assert parts == pytest.approx(found["P"][str(k)], rel=1e-12)
+
+
 def test_pairs_that_do_not_count(xmcjax, files, predicted, tmp_path):
     Y, (labels, _) = load_xmc(files / "test.txt")[1].toarray(), read_predictions(predicted)
     pairs = [(i, labels[i, 0]) for i in range(0, 60, 2)] + [(1, 29)]

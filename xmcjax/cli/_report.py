@@ -109,7 +109,7 @@ def print_metrics(
     Args:
         Y_true: [n, L].
         labels: predictions, best first, [n, K].
-        ks: each at most K.
+        ks: each at most K, or larger, where no row has more than K predictions or true labels.
         metrics: by name, called with (Y_true, labels, k, **more).
         name: of the field of ``--json``.
         head: whether the line with the numbers k stands above.
@@ -118,7 +118,12 @@ def print_metrics(
     if head:
         print_lines([" " * 7 + "".join(f"{f'@{k}':>8}" for k in ks)])
     for metric, function in metrics.items():
-        values = {k: 100 * float(function(Y_true, labels, k, **more)) for k in ks}
+        values = {}
+        for k in ks:
+            held = min(k, labels.shape[1])
+            # of the others, no hit is left to be found: only the mean over k labels falls on
+            share = held / k if metric == "P" else 1.0
+            values[k] = 100 * share * float(function(Y_true, labels, held, **more))
         print_lines([f"{metric:<7}" + "".join(f"{value:8.2f}" for value in values.values())])
         if (summary := _summary.get()) is not None:
             summary.fields.setdefault(name, {})[metric] = {str(k): value for k, value in values.items()}

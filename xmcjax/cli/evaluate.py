@@ -140,7 +140,9 @@ def run(options: Options) -> None:
         raise DataFormatError(options.predictions, None, None, "predictions", "none in any line")
     if longest < max(ks):
         _report.warn(f"{options.predictions} has at most {longest} labels a line: the others count as wrong")
-        padding = ((0, 0), (0, max(ks) - longest))
+        # Beyond the labels of a row no column changes what is compared, and there may be very many.
+        columns = min(max(ks), max(longest, int(np.diff(truth.y.indptr).max())))
+        padding = ((0, 0), (0, columns - longest))
         labels = np.pad(labels, padding, constant_values=-1)
     found = f"{truth.n_rows:,}, {truth.n_labels:,} labels"
     _report.print_field("rows", found, rows=truth.n_rows, labels=truth.n_labels)
@@ -235,13 +237,15 @@ def _print_bins(truth: Dataset, labels: np.ndarray, ks, frequencies, edges: tupl
     names = [f"< {edges[0]}", *(f"{a} to {b - 1}" for a, b in itertools.pairwise(edges)), f">= {edges[-1]}"]
     known = {}
     for k in ks:
-        found = by_frequency(truth.y, labels, k, frequencies=frequencies, edges=edges)
+        held = min(k, labels.shape[1])
+        found = by_frequency(truth.y, labels, held, frequencies=frequencies, edges=edges)
+        precision = found.precision * (held / k)
         _report.print_lines([f"\n{'rows in training':<18}{'labels':>8}{f'P@{k}':>8}{f'R@{k}':>8}"])
         _report.print_lines(
-            f"{name:<18}{found.labels[i]:>8}{100 * found.precision[i]:>8.2f}{100 * found.recall[i]:>8.2f}"
+            f"{name:<18}{found.labels[i]:>8}{100 * precision[i]:>8.2f}{100 * found.recall[i]:>8.2f}"
             for i, name in enumerate(names)
         )
-        values = zip(names, found.labels, 100 * found.precision, 100 * found.recall, strict=True)
+        values = zip(names, found.labels, 100 * precision, 100 * found.recall, strict=True)
         known[str(k)] = [{"bin": n, "labels": int(l), "P": float(p), "R": float(r)} for n, l, p, r in values]
     _report.print_values("bins", known)
 
