@@ -198,7 +198,7 @@ BAD = {
     "from 1 on, said of what is not": (
         "train",
         ("--train", "train_X.txt", "--labels-file", "train_Y.txt", "--one-based"),
-        "a feature index from 1 to 80 (leave out one_based for files that count from 0), found '0'",
+        "80 (leave out one_based or --one-based for files that count from 0), found '0'",
     ),
     "from 1 on, of binary": (
         "train",

@@ -311,3 +311,17 @@ def test_compressed_in_another_way(tmp_path, name, begin, found):
     path.write_bytes(b"BZh8 is no number\n")
     with pytest.raises(DataFormatError, match="expected a header"):
         load_xmc(path)
+
+
+@pytest.mark.parametrize(
+    ("index", "zero"), [("0", True), ("000", True), ("9", False), ("x", False), ("-1", False)]
+)
+def test_where_numbers_start_is_a_hint_about_index_0_alone(parser, write, index, zero):
+    with pytest.raises(DataFormatError) as raised:
+        load_svmlight(write(f"1 {index}:1\n".encode()), n_features=2, parser=parser)
+    hint = " (zero_based or --zero-based reads files that count from 0)" if zero else ""
+    assert raised.value.expected == f"a feature index from 1 to 2{hint}"
+    with pytest.raises(DataFormatError) as raised:
+        load_xmc(write(f"1 2 1\n1 {index}:1\n".encode()), one_based=True, parser=parser)
+    hint = " (leave out one_based or --one-based for files that count from 0)" if zero else ""
+    assert raised.value.expected == f"a feature index from 1 to 2{hint}"

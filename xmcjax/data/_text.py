@@ -16,7 +16,17 @@ from xmcjax._arguments import name_of, whole_number
 from xmcjax.data._errors import DataFormatError
 from xmcjax.data._files import CHUNK, Chunk, LongLineError, line_chunks
 from xmcjax.data._memory import MemoryBound
-from xmcjax.data._text_format import Fault, Kind, Parser, RowFormat, TextRows, describe, found, strip_line_end
+from xmcjax.data._text_format import (
+    Fault,
+    Kind,
+    Parser,
+    RowFormat,
+    TextRows,
+    describe,
+    found,
+    item_at,
+    strip_line_end,
+)
 from xmcjax.data._text_native import NativeParser, library
 from xmcjax.data._text_python import PythonParser
 from xmcjax.data._unpack import CorruptFileError
@@ -167,7 +177,7 @@ class RowReader:
         line = strip_line_end(buffer[begin:] if newline < 0 else buffer[begin : newline + 1])
         column = fault.offset - begin
         place = max(column + 1 - shift, 1)
-        expected = describe(fault.kind, row_format)
+        expected = describe(fault.kind, row_format, item_at(fault.kind, line, column))
         return self.error(fault.lines + 1, place, expected, found(fault.kind, line, column))
 
 

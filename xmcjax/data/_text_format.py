@@ -103,8 +103,8 @@ class Parser(Protocol):
         ...
 
 
-def describe(kind: Kind, row_format: RowFormat) -> str:
-    """What the format asks for where ``kind`` went wrong."""
+def describe(kind: Kind, row_format: RowFormat, item: bytes = b"") -> str:
+    """What the format asks for where ``kind`` went wrong, with this item."""
     features = _span(row_format.first_feature, row_format.feature_bound())
     labels = _span(row_format.first_label, row_format.label_bound())
     match kind:
@@ -118,8 +118,10 @@ def describe(kind: Kind, row_format: RowFormat) -> str:
             return "index:value"
         case Kind.INDEX:
             hint = ""
-            if row_format.first_feature == 1:  # comments are svmlight's
-                counts = "zero_based reads" if row_format.comments else "leave out one_based for"
+            if row_format.first_feature == 1 and item and not item.strip(b"0"):  # comments are svmlight's
+                counts = "leave out one_based or --one-based for"
+                if row_format.comments:
+                    counts = "zero_based or --zero-based reads"
                 hint = f" ({counts} files that count from 0)"
             return f"a feature index {features}{hint}"
         case Kind.INDEX_TWICE:
@@ -154,12 +156,17 @@ def quote(item: bytes) -> str:
     return repr(text) + ("…" if len(item) > _SHOWN else "")
 
 
+def item_at(kind: Kind, line: bytes, column: int) -> bytes:
+    """What stands at byte ``column`` (from 0) of a line, up to where such an item ends."""
+    match = _ITEM[kind].match(line, column)
+    return match.group() if match is not None else b""
+
+
 def found(kind: Kind, line: bytes, column: int) -> str:
     """The text at byte ``column`` (from 0) of a line."""
     if kind is Kind.ROWS:
         return "one more line"
-    match = _ITEM[kind].match(line, column)
-    item = match.group() if match is not None else b""
+    item = item_at(kind, line, column)
     if item:
         return quote(item)
     return "the end of the line" if column >= len(line) else quote(line[column : column + 1])
