@@ -167,8 +167,9 @@ def into(output, argument, buffered):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     environment |= {} if buffered else {"PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "xmcjax", argument]
-    streams = dict(stdout=output, stderr=subprocess.PIPE)
-    return subprocess.run(command, **streams, env=environment, text=True, timeout=120)
+    return subprocess.run(
+        command, stdout=output, stderr=subprocess.PIPE, env=environment, text=True, timeout=120
+    )
 
 
 @pytest.mark.parametrize("buffered", [True, False])
