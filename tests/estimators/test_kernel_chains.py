@@ -139,7 +139,8 @@ def test_options_out_of_range(model):
         (dict(transition_variance=0.0), "^transition_variance: expected a number above 0, got 0"),
         (dict(max_iter=0), "max_iter"),
         (dict(tol=-1.0), "tol"),
-        (dict(memory=np.inf), "memory: expected a finite number of at least 0, got inf"),
+        (dict(memory=np.inf), "memory: expected a finite number from 0, got inf"),
+        (dict(memory=-1), "memory: expected a number from 0, got -1"),
         (dict(v=(1.0, 2.0)), "expected v as a number or"),
     ):
         with pytest.raises(ValueError, match=said):

@@ -18,7 +18,7 @@ from xmcjax import _sparse
 from xmcjax._arguments import kind_of, number, whole_number
 from xmcjax._options import Real
 from xmcjax.estimators._inputs import checked_data, checked_features
-from xmcjax.estimators._kernel_parts import base_kernel, remedy
+from xmcjax.estimators._kernel_parts import base_kernel, checked_memory, remedy
 from xmcjax.estimators._kernel_scores import kernel_scores
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers
@@ -148,7 +148,7 @@ class KernelChainClassifier(BaseEstimator):
             matrices = gram(
                 base_kernel(self.kernel, self.w, scale),
                 points,
-                memory=Real(least=0).check("memory", self.memory),
+                memory=checked_memory(self.memory),
             )
             kernel = class_kernels(matrices, self.v, self.sigma2, C)
             blank = chain_problem(kernel, numbers, lengths, np.zeros((C, C)))

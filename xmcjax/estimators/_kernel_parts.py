@@ -13,9 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from xmcjax import _sparse
-from xmcjax._arguments import whole_number
+from xmcjax._arguments import number, whole_number
 from xmcjax._hierarchy import Hierarchy
-from xmcjax._options import Real
 from xmcjax._range import check_norms, check_range, largest
 from xmcjax.estimators._targets import class_numbers
 
@@ -39,15 +38,30 @@ def computing(dtype: Any) -> Iterator[None]:
         yield
 
 
+def checked_memory(memory: Any) -> float:
+    """`memory` as a number of bytes, which a stored model can hold.
+
+    Raises:
+        TypeError: no number.
+        ValueError: a number below 0, or infinity.
+    """
+    memory = number("memory", memory)
+    if not memory >= 0:
+        raise ValueError(f"memory: expected a number from 0, got {memory}")
+    if memory == np.inf:
+        raise ValueError("memory: expected a finite number from 0, got inf")
+    return memory
+
+
 def matrix_bytes(memory: Any) -> float:
     """Bytes that kernel matrices may take: `memory`, and a part of what is free where the device tells it.
 
     Raises:
-        ValueError: a memory below 0, or that is not finite.
+        ValueError: of :func:`checked_memory`.
     """
     from xmcjax import _device_memory
 
-    memory = Real(least=0).check("memory", memory)
+    memory = checked_memory(memory)
     free = _device_memory.free_memory()
     return memory if free is None else min(memory, _PART * free)
 
