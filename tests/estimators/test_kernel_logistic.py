@@ -454,3 +454,29 @@ def test_probabilities_are_those_of_the_likelihood_of_the_fit(tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(X), expected)
     assert loaded.likelihood == "one_vs_rest"
     assert abs(model.fit(X, y).predict_proba(X) - expected).max() > 0.05
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern"])
+def test_clusters_that_are_far_apart_keep_their_distances(kernel):
+    """In float32 distances within a cluster are lost where squares of the distance between clusters are."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 2))
+    y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    X[:, 0] += 1e4 * rng.choice([-1, 1], 120)
+    X = X.astype(np.float32)
+    found = KernelLogisticClassifier(kernel, w=4.0).fit(X, y)
+    exact = KernelLogisticClassifier(kernel, w=4.0).fit(X.astype(np.float64), y)
+    assert found.score(X, y) > 0.95
+    np.testing.assert_allclose(found.predict_proba(X), exact.predict_proba(X.astype(np.float64)), atol=1e-6)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_rows_whose_norm_overflows_are_refused_in_prediction(form):
+    X, y, _ = data()
+    X = X.astype(np.float32)
+    model = KernelLogisticClassifier().fit(form(X), y)
+    far = X[:2].copy()
+    far[1] *= 1e20
+    for method in (model.predict, model.predict_proba, model.decision_function):
+        with pytest.raises(ValueError, match="squared norm is a finite float32, which that of row 1 is not"):
+            method(form(far))

@@ -201,3 +201,11 @@ print(int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1]) / 2
 def test_20000_points_in_2_gib():
     # their matrix alone would be 1.5 GiB, and its making more
     assert float(run_program(BLOCKED)) < 2
+
+
+@pytest.mark.parametrize("point", [np.nan, 1e30])
+def test_a_point_that_is_no_number_is_near_no_other(point):
+    points = kernels.points(np.float32([[0], [point], [5]]))
+    for kernel in (kernels.RBF(1.0), kernels.Matern(1.0)):
+        K = kernels.gram(kernel, points).matrices()[0]
+        assert not (np.asarray(K) == 1)[1].any()

@@ -17,6 +17,9 @@ from xmcjax.lanes import precision
 # to the tolerance by default where ε √n max s max K̃_ii is below this. Beyond it many ended at max_iter, after
 # ten times the CG steps of double precision, or with a failed line search. Above 0.1 predictions were wrong.
 _ROUNDING = 2e-4
+# And where the exponent of a kernel of distances is rounded by less than this, as ‖x − x'‖² is the difference
+# of numbers of the size of ‖x − m‖²: two clusters that are far from each other are far from their mean m.
+_OF_EXPONENT = 1e-4
 
 
 def points_in_precision(
@@ -47,12 +50,11 @@ def points_in_precision(
             squares = _sparse.numbers(loadings, "loadings") ** 2
             variance *= float(np.max(np.sum(squares, axis=-1), initial=0))
         there = np.ones(points.n, bool) if weight is None else weight > 0
-        variance = variance * _largest(base_kernel(kernel, w, scale), points, there) + number(
-            "sigma2", sigma2
-        )
+        base = base_kernel(kernel, w, scale)
+        variance = variance * _largest(base, points, there) + number("sigma2", sigma2)
     most = 1.0 if weight is None else float(np.max(weight))
     rounding = np.finfo(X.dtype).eps * np.sqrt(np.count_nonzero(there)) * most * variance
-    if not rounding <= _ROUNDING:
+    if not (rounding <= _ROUNDING and _of_exponent(base, points, there) <= _OF_EXPONENT):
         X = X.astype(np.float64)
         with precision(X.dtype):
             points, scale = points_of(X, sample_weight, kernel, w)
@@ -67,3 +69,12 @@ def _largest(kernel: Kernel, points, there: np.ndarray) -> float:
     pairs = points.with_themselves()
     each = (jax.tree.map(lambda leaf, i=i: leaf[i], kernel) for i in range(count))
     return float(max(np.max(np.asarray(one.value(pairs))[there], initial=0) for one in each))
+
+
+def _of_exponent(kernel: Kernel, points, there: np.ndarray) -> float:
+    """By how much w/(2d) ‖x − x'‖² is rounded, about, of the rows that are there; 0 of other kernels."""
+    if not isinstance(kernel, (RBF, Matern)):
+        return 0.0
+    size = 2 * float(np.max(np.asarray(points.norms2)[there], initial=0))
+    w = float(np.max(np.asarray(kernel.w), initial=0))
+    return float(np.finfo(points.dtype).eps) * w / (2 * points.op.shape[1]) * size

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._range import check_norms
+
 # Numbers of a part of the scores that prediction makes at once.
 _PART = 1 << 24
 
@@ -19,11 +21,17 @@ def kernel_scores(kernel: Any, dual_coef: np.ndarray, X: Any) -> np.ndarray:
         kernel: of the training rows, a :class:`xmcjax.kernels.ClassKernels`.
         dual_coef: [n, C].
         X: checked features [m, d], CSR or an array, or kernel values with the training rows [m, n].
+
+    Raises:
+        ValueError: a row whose squared norm is not finite in the dtype of the coefficients.
     """
     from xmcjax import _device_memory
+    from xmcjax.kernels import GivenProducts
     from xmcjax.lanes import precision
 
     dtype, most = dual_coef.dtype, _PART
+    if not isinstance(kernel.gram.points, GivenProducts):
+        check_norms(X, dtype)
     if (free := _device_memory.free_memory()) is not None:  # rows, and tiles of as many numbers at most
         most = min(most, free // (4 * dtype.itemsize))
     rows = max(1, most // max(X.shape[1], dual_coef.size // 64))

@@ -134,7 +134,7 @@ class Matern(Kernel):
 
     def value(self, pairs: Pairs) -> jax.Array:
         # √ has no derivative at 0, and two equal points need none
-        apart = pairs.distance2 > 0
+        apart = pairs.distance2 != 0
         distance = jnp.where(apart, jnp.sqrt(jnp.where(apart, pairs.distance2, 1) / pairs.features), 0)
         r = jnp.sqrt(2 * self.nu * self.w) * distance
         polynomial = {0.5: 1.0, 1.5: 1 + r, 2.5: 1 + r + r * r / 3}[self.nu]

@@ -20,10 +20,14 @@ from xmcjax.linops import Dense, Grouped, LinOp
 
 
 def _distances2(norms2, other_norms2, inner) -> jax.Array:
-    """‖x − x'‖² = ‖x‖² + ‖x'‖² − 2 x·x'; 0 where it is only rounding, which a root would magnify."""
+    """‖x − x'‖² = ‖x‖² + ‖x'‖² − 2 x·x'; 0 where it is only rounding, which a root would magnify.
+
+    NaN where a norm is not finite.
+    """
     size = norms2[:, None] + other_norms2[None]
     distance2 = size - 2 * inner
-    return jnp.where(distance2 > 8 * jnp.finfo(inner.dtype).eps * size, distance2, 0)
+    distance2 = jnp.where(distance2 <= 8 * jnp.finfo(inner.dtype).eps * size, 0, distance2)
+    return jnp.where(jnp.isinf(size), jnp.nan, distance2)
 
 
 @functools.partial(methods_need_threads_of_jax, but=("against",))
