@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -122,3 +123,30 @@ def test_fourier_features(kernel):
     h = 1e-6
     up, down = (small.at(dataclasses.replace(kernel, w=W + s * h * np.eye(2)[1])).matmat(S) for s in (1, -1))
     np.testing.assert_allclose(by_kernel.w[1], np.sum(U * (up - down)) / (2 * h), rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["cholesky", "fourier"])
+def test_matrices_have_the_derivatives_of_products(method):
+    X = kernels.points(np.random.default_rng(0).normal(size=(9, 4)))
+    made = kernels.low_rank(RBF(0.7), X, 4) if method == "cholesky" else kernels.fourier(RBF(0.7), X, 64)
+    S = jnp.asarray(np.random.default_rng(1).normal(size=(9, 1, 9)))
+
+    def by_matrices(w):
+        return jnp.sum(made.at(RBF(w)).matrices()[0] * S[:, 0].T)
+
+    def by_products(w):
+        return jnp.trace(made.at(RBF(w)).matmat(S)[:, 0])
+
+    for transform in (lambda f: f, jax.grad, lambda f: jax.jit(jax.grad(f))):
+        np.testing.assert_allclose(transform(by_matrices)(0.7), transform(by_products)(0.7), rtol=1e-9)
+    assert abs(jax.grad(by_matrices)(0.7)) > 1e-3
+
+
+def test_columns_of_another_shape_are_refused():
+    P = kernels.points([[0.0], [1.0], [3.0]])
+    every = [kernels.gram(kernel, P, memory=memory) for kernel in (RBF(1.0), Linear()) for memory in (0, 1e9)]
+    for made in (*every, kernels.low_rank(RBF(1.0), P, 2)):
+        for shape in ((3, 2, 1), (3, 1), (4, 1, 1)):
+            for product in (made.matmat, lambda S, made=made: made.cross(P, S)):
+                with pytest.raises(ValueError, match=r"^S: expected columns \[3, 1, k\], found shape \["):
+                    product(jnp.ones(shape, P.dtype))

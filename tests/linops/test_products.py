@@ -139,3 +139,12 @@ def test_numbers_in_an_array_of_jax_are_looked_at_where_they_are_known():
         return jnp.sum(linops.real_array("c", c, finite=True))
 
     assert jnp.isnan(total(wrong)) and total(finite) == 3
+
+
+def test_rows_of_a_dense_operator_are_those_of_numpy():
+    A = np.arange(6.0).reshape(3, 2)
+    op = linops.make(A)
+    for rows in ([], [2, 0], [-1], slice(1, 3), np.array([True, False, True])):
+        np.testing.assert_array_equal(op.take_rows(rows).X, A[rows])
+    with pytest.raises(IndexError, match="7 is out of bounds"):
+        op.take_rows([0, 7])

@@ -242,6 +242,15 @@ def test_labels_that_are_never_predicted(tmp_path, weights):
     assert not (tmp_path / "out").exists()
 
 
+def test_two_labels_of_liblinear_are_told(tmp_path, weights):
+    W, bias = weights
+    model = model_of(tmp_path / "m", W[:2], bias[:2])
+    (told,) = export_model(model, tmp_path / "lib", "liblinear")
+    assert told == "of two labels the difference of the scores counts: of each row one is positive"
+    opposite = model_of(tmp_path / "o", np.stack([-W[0], W[0]]), np.array([-bias[0], bias[0]]))
+    assert export_model(opposite, tmp_path / "lib2", "liblinear") == []
+
+
 def test_classes_that_liblinear_has_no_words_for(tmp_path, weights):
     for number, classes in enumerate((np.array(["a", "b", "c", "d", "e"]), np.arange(5) * 2**31)):
         names = Names(classes)

@@ -129,3 +129,13 @@ def test_numbers_below_0_give_no_scores_where_the_library_refuses_them(tmp_path,
     assert np.isnan(scores[1]).all() and np.isfinite(np.delete(scores, 1, axis=0)).all()
     with pytest.raises(ValueError, match="not negative"):
         model.transforms().apply(X)
+
+
+@needs_onnx
+def test_classes_beyond_int64_are_texts(tmp_path, weights):
+    classes = np.array([5, 2**63, 2**63 + 1, 2**63 + 2, 2**64 - 1], np.uint64)
+    model = model_of(tmp_path / "m", *weights, names=Names(classes))
+    export_model(model, tmp_path / "m.onnx", "onnx")
+    X = ROWS.astype(np.float32)
+    found = onnx_gives(tmp_path / "m.onnx", X)["label"]
+    assert found.tolist() == [str(one) for one in best(model, X).tolist()]

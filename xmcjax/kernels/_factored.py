@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
-from xmcjax.kernels._functions import Kernel, stack
+from xmcjax.kernels._functions import Kernel, check_columns, stack
 
 
 class Factors(NamedTuple):
@@ -85,7 +85,12 @@ class Factored:
         return dataclasses.replace(self, kernel=kernel, factors=factors)
 
     def matmat(self, S: jax.Array) -> jax.Array:
-        """M⁽ˡ⁾ S_l for all l, [n, L, k], of S [n, L, k]; differentiable in S and the hyperparameters."""
+        """M⁽ˡ⁾ S_l for all l, [n, L, k], of S [n, L, k]; differentiable in S and the hyperparameters.
+
+        Raises:
+            ValueError: S of another shape.
+        """
+        check_columns(S, self.n, self.count)
         return _product(self.kernel, self, S)
 
     def sandwich(self, S: jax.Array, between) -> jax.Array:
@@ -93,8 +98,10 @@ class Factored:
         return self.matmat(between(S[:, 0])[:, None])
 
     def matrices(self) -> tuple[jax.Array, ...]:
-        """The approximations of M⁽¹⁾ … M⁽ᴸ⁾ as matrices."""
-        F, c = self.factors
+        """The approximations of M⁽¹⁾ … M⁽ᴸ⁾ as matrices; differentiable in the hyperparameters."""
+        traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self.kernel))
+        # those that are kept have no derivative
+        F, c = self.made(self.kernel) if traced else self.factors
         full = [jnp.matmul(f.T, f, precision="highest") for f in F]
         return tuple(full if c is None else [M + jnp.diag(d) for M, d in zip(full, c, strict=True)])
 

@@ -17,7 +17,7 @@ from xmcjax._arguments import whole_number
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax.kernels._factored import Factored, Factors
-from xmcjax.kernels._functions import RBF, Kernel, Matern, stack
+from xmcjax.kernels._functions import RBF, Kernel, Matern, check_columns, stack
 from xmcjax.kernels._points import Points
 
 
@@ -46,6 +46,7 @@ class Fourier(Factored):
 
     def cross(self, points, S: jax.Array, between=None) -> jax.Array:
         """As :meth:`xmcjax.kernels.Gram.cross`."""
+        check_columns(S, self.n, self.count)
         S = S if between is None else between(S[:, 0])[:, None]
         rows = self._features(self.kernel, points.op.matmat(self.directions).T).F
         own = self.made(self.kernel).F

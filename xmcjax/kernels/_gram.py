@@ -19,7 +19,7 @@ from xmcjax._arguments import number
 from xmcjax._cores import usable_cores
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
-from xmcjax.kernels._functions import Kernel, Linear, stack
+from xmcjax.kernels._functions import Kernel, Linear, check_columns, stack
 from xmcjax.kernels._points import GivenProducts, Points
 from xmcjax.linops import Csr, Dense, Grouped
 
@@ -87,6 +87,7 @@ class Gram:
 
         Raises:
             TypeError: S of another dtype than the points.
+            ValueError: S of another shape.
         """
         self._check(S)
         if self.linear:
@@ -130,6 +131,7 @@ class Gram:
     def _check(self, S) -> None:
         if jax.dtypes.canonicalize_dtype(S.dtype) != self.dtype:
             raise TypeError(f"expected columns of {self.dtype}, the precision of the kernel, got {S.dtype}")
+        check_columns(S, self.n, self.count)
 
     def _through_features(self, rows, S: jax.Array, between) -> jax.Array:
         # X (between(X'ᵀ S)); with x = (x − m) + m: X'ᵀ S = (X' − m)ᵀ S + m 1ᵀS and X T = (X − m) T + 1 mᵀT

@@ -24,7 +24,7 @@ from xmcjax._arguments import name_of, whole_number
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax.kernels._factored import Factored, Factors
-from xmcjax.kernels._functions import Kernel, stack
+from xmcjax.kernels._functions import Kernel, check_columns, stack
 from xmcjax.kernels._gram import cross_product
 
 METHODS = ("cholesky", "nystrom")
@@ -57,6 +57,7 @@ class LowRank(Factored):
 
     def cross(self, points, S: jax.Array, between=None) -> jax.Array:
         """M⁽ˡ⁾(points, training points) S_l = M⁽ˡ⁾_{·,I} R⁻ᵀ F S_l; as :meth:`xmcjax.kernels.Gram.cross`."""
+        check_columns(S, self.n, self.count)
         S = S if between is None else between(S[:, 0])[:, None]
         traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self.kernel))
         F = (self.made(self.kernel) if traced else self.factors).F

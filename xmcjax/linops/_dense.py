@@ -6,6 +6,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
@@ -55,4 +56,5 @@ class Dense:
         return jnp.mean(self.X, axis=0)
 
     def take_rows(self, rows) -> Dense:
-        return Dense(self.X[jnp.asarray(rows)])
+        # of JAX's indices those beyond the end are other rows
+        return Dense(self.X[np.arange(self.shape[0])[rows]])

@@ -246,6 +246,8 @@ def write_liblinear(path: str | os.PathLike[str], model: LinearModel) -> list[st
         told.append(f"{model.n_labels - len(kept):,} labels that are never predicted are left out")
     if not named:
         told.append("classes are no whole numbers of 32 bits: labels in the file are their places")
+    if len(kept) == 2 and not opposite:
+        told.append("of two labels the difference of the scores counts: of each row one is positive")
     if CALIBRATED in model.meta:
         told.append("the calibration is left out: the file has scores and no probabilities")
     return told

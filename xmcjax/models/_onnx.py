@@ -70,6 +70,11 @@ def write_onnx(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
     return [f"a graph refuses nothing: where the transform {names} meets a number below 0 all scores are NaN"]
 
 
+def _fit_int64(classes: np.ndarray) -> bool:
+    """Whether classes are whole numbers that a graph may give; other ones it gives as texts."""
+    return classes.dtype.kind in "biu" and int(classes.max(initial=0)) <= np.iinfo(np.int64).max
+
+
 class _Graph:
     def __init__(self, onnx: Any, model: LinearModel):
         self._onnx, self._model = onnx, model
@@ -80,7 +85,7 @@ class _Graph:
     def proto(self, outputs: list[str]) -> Any:
         helper, L = self._onnx.helper, self._model.n_labels
         classes = self._model.names().classes
-        texts = classes is not None and classes.dtype.kind not in "biu"
+        texts = classes is not None and not _fit_int64(classes)
         kinds = {
             "label": (self._onnx.TensorProto.STRING if texts else self._onnx.TensorProto.INT64, ["n"]),
             "scores": (self._type, ["n", L]),
@@ -161,7 +166,7 @@ class _Graph:
         place = "label" if classes is None else "place"
         self.node("ArgMax", ["scores"], place, axis=1, keepdims=0)
         if classes is not None:
-            whole = classes.dtype.kind in "biu"
+            whole = _fit_int64(classes)
             names = (
                 classes.astype(np.int64) if whole else np.array([str(c) for c in classes.tolist()], object)
             )
