@@ -120,3 +120,13 @@ def test_the_width_of_the_huber_hinge():
     close = HuberHinge(delta=1e-6).value(m)
     np.testing.assert_allclose(close, losses.hinge.value(m), atol=1e-6)
     assert dataclasses.replace(losses.huber_hinge, delta=2.0) != losses.huber_hinge
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, ">i4", bool])
+@pytest.mark.parametrize("name", losses.MARGIN_LOSSES)
+def test_margins_of_whole_numbers_are_real_ones(name, dtype):
+    loss, m = losses.MARGIN_LOSSES[name], np.array([0, 1, 2, 100, 100], dtype)
+    m[-1] = -m[-1] if np.dtype(dtype).kind == "i" else 0
+    for f in (loss.value, loss.grad, loss.curv):
+        np.testing.assert_allclose(f(m), f(m.astype(np.float64)), rtol=1e-6)
+    assert loss.value(-3) == loss.value(-3.0)

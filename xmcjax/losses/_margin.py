@@ -64,6 +64,13 @@ class MarginLoss(LaneLoss):
         raise NotImplementedError(f"{type(self).__name__} has no conjugate")
 
 
+def _real(m):
+    """Margins of whole numbers as real ones: a loss has fractions, and its square is beyond their range."""
+    if not hasattr(m, "dtype"):
+        return float(m) if isinstance(m, int) else m
+    return m.astype(float) if m.dtype.kind in "biu" else m
+
+
 @dataclasses.dataclass(frozen=True)
 class SquaredHinge(MarginLoss, native=True):
     """φ(m) = max(0, 1−m)² (Schultheis and Babbar, 2022, eq. 5).
@@ -81,13 +88,13 @@ class SquaredHinge(MarginLoss, native=True):
         return 2.0
 
     def value(self, m):
-        return jnp.square(jnp.maximum(1 - m, 0))
+        return jnp.square(jnp.maximum(1 - _real(m), 0))
 
     def grad(self, m):
-        return -2 * jnp.maximum(1 - m, 0)
+        return -2 * jnp.maximum(1 - _real(m), 0)
 
     def curv(self, m):
-        return jnp.where(m < 1, 2.0, 0.0).astype(jnp.result_type(m, float))
+        return jnp.where(m < 1, 2.0, 0.0).astype(jnp.result_type(_real(m), float))
 
     def conjugate(self, dual):
         # φ*(u) = u + u²/4 for u ≤ 0
@@ -112,14 +119,14 @@ class Logistic(MarginLoss, native=True):
         return 0.25
 
     def value(self, m):
-        return jax.nn.softplus(-m)
+        return jax.nn.softplus(-_real(m))
 
     def grad(self, m):
-        return -jax.nn.sigmoid(-m)
+        return -jax.nn.sigmoid(-_real(m))
 
     def curv(self, m):
         # e^{−|m|} / (1 + e^{−|m|})²
-        e = jnp.exp(-jnp.abs(m))
+        e = jnp.exp(-jnp.abs(_real(m)))
         return e / jnp.square(1 + e)
 
     def conjugate(self, dual):
@@ -162,16 +169,18 @@ class HuberHinge(MarginLoss, native=True):
         return 1 / self.delta
 
     def value(self, m):
-        s = jnp.maximum(1 - m, 0)
+        s = jnp.maximum(1 - _real(m), 0)
         q = jnp.minimum(s, self.delta)
         return q * (s - q / 2) / self.delta
 
     def grad(self, m):
-        return -jnp.clip(1 - m, 0, self.delta) / self.delta
+        return -jnp.clip(1 - _real(m), 0, self.delta) / self.delta
 
     def curv(self, m):
-        s = 1 - m
-        return jnp.where((s > 0) & (s < self.delta), 1 / self.delta, 0.0).astype(jnp.result_type(m, float))
+        s = 1 - _real(m)
+        return jnp.where((s > 0) & (s < self.delta), 1 / self.delta, 0.0).astype(
+            jnp.result_type(_real(m), float)
+        )
 
     def conjugate(self, dual):
         # φ*(u) = u + δu²/2 for −1 ≤ u ≤ 0
@@ -192,13 +201,13 @@ class Hinge(MarginLoss):
     smooth: ClassVar[bool] = False
 
     def value(self, m):
-        return jax.nn.relu(1 - m)  # its derivative at the bend is 0, as that of `grad`
+        return jax.nn.relu(1 - _real(m))  # its derivative at the bend is 0, as that of `grad`
 
     def grad(self, m):
-        return jnp.where(m < 1, -1.0, 0.0).astype(jnp.result_type(m, float))
+        return jnp.where(m < 1, -1.0, 0.0).astype(jnp.result_type(_real(m), float))
 
     def curv(self, m):
-        return jnp.zeros_like(m)
+        return jnp.zeros_like(_real(m))
 
     def conjugate(self, dual):
         # φ*(u) = u for −1 ≤ u ≤ 0
