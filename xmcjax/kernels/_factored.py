@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
@@ -99,7 +100,7 @@ class Factored:
 
     def matrices(self) -> tuple[jax.Array, ...]:
         """The approximations of M⁽¹⁾ … M⁽ᴸ⁾ as matrices; differentiable in the hyperparameters."""
-        traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(self.kernel))
+        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self.kernel))
         # those that are kept have no derivative
         F, c = self.made(self.kernel) if traced else self.factors
         full = [jnp.matmul(f.T, f, precision="highest") for f in F]
