@@ -202,13 +202,13 @@ class Product(Kernel):
         return self.first.value(pairs) * self.second.value(pairs)
 
 
-@needs_threads_of_jax
 def check_columns(S, n: int, count: int) -> None:
     """Raises ValueError where S is no [n, L, k] of L kernels."""
     if S.ndim != 3 or S.shape[:2] != (n, count):
         raise ValueError(f"S: expected columns [{n}, {count}, k], found shape {list(S.shape)}")
 
 
+@needs_threads_of_jax
 def stack(kernel: Kernel, dtype) -> tuple[Kernel, int]:
     """The kernel with all leaves as arrays [L], and L.
 
