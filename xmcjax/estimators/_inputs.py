@@ -68,7 +68,6 @@ def checked_truth(y, n_labels: int | None) -> Any:
         if n_labels is not None and np.ndim(y) == 2:
             values = np.asarray(y)
             _refuse_labels(values[(values != 0) & (values != 1)])
-            return _sparse.dense(y, "y") if values.dtype.kind in "biuf" else y
         return y
     if n_labels is None:
         raise _no_classes(y)
@@ -85,7 +84,10 @@ def _refuse_labels(wrong: np.ndarray) -> None:
 
 
 def checked_targets(y) -> Any:
-    """y of any kind that scikit-learn knows; lists of tags are refused with the remedy."""
+    """y of any kind that scikit-learn knows; lists of tags are refused with the remedy.
+
+    A matrix of numbers comes in a dtype that SciPy has, unlike float16 or another byte order.
+    """
     if y is None:
         return y  # scikit-learn says what is missing
     if _sparse.is_sparse(y):
@@ -106,7 +108,7 @@ def checked_targets(y) -> Any:
     )
     if array.ndim == 2 and array.shape[1] > 1 and texts:
         raise ValueError(_TAGS.format(f"texts of shape {list(array.shape)}"))
-    return y
+    return _sparse.dense(array, "y") if array.ndim == 2 and array.dtype.kind in "biuf" else y
 
 
 def _no_classes(y) -> TypeError:

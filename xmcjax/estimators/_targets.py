@@ -41,7 +41,6 @@ def targets(y, sample_weight: np.ndarray | None = None) -> Targets:
         _refuse(y.data[y.data < 0])
         return Targets(sp.csr_array(y), np.arange(y.shape[1]), "sparse")
     if y.ndim == 2 and y.shape[1] > 1:
-        y = _sparse.dense(y, "y") if y.dtype.kind in "biuf" else y
         check_classification_targets(y)
         if type_of_target(y, input_name="y") != "multilabel-indicator":
             raise ValueError("expected a class vector or a matrix of 0 and 1 as y, found other values")

@@ -65,6 +65,11 @@ class Factored:
         """The factors as a function of the hyperparameters; their points or frequencies stay as they are."""
         raise NotImplementedError
 
+    def with_derivatives(self) -> Factors:
+        """The factors, made anew where hyperparameters are traced: those that are kept have no derivative."""
+        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self.kernel))
+        return self.made(self.kernel) if traced else self.factors
+
     @property
     def n(self) -> int:
         return self.factors.F[0].shape[1]
@@ -100,9 +105,7 @@ class Factored:
 
     def matrices(self) -> tuple[jax.Array, ...]:
         """The approximations of M⁽¹⁾ … M⁽ᴸ⁾ as matrices; differentiable in the hyperparameters."""
-        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self.kernel))
-        # those that are kept have no derivative
-        F, c = self.made(self.kernel) if traced else self.factors
+        F, c = self.with_derivatives()
         full = [jnp.matmul(f.T, f, precision="highest") for f in F]
         return tuple(full if c is None else [M + jnp.diag(d) for M, d in zip(full, c, strict=True)])
 

@@ -18,7 +18,6 @@ import operator
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from xmcjax._arguments import name_of, whole_number
 from xmcjax._fork import methods_need_threads_of_jax
@@ -59,8 +58,7 @@ class LowRank(Factored):
         """M⁽ˡ⁾(points, training points) S_l = M⁽ˡ⁾_{·,I} R⁻ᵀ F S_l; as :meth:`xmcjax.kernels.Gram.cross`."""
         check_columns(S, self.n, self.count)
         S = S if between is None else between(S[:, 0])[:, None]
-        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self.kernel))
-        F = (self.made(self.kernel) if traced else self.factors).F
+        F = self.with_derivatives().F
         out = []
         for l, (active, places) in enumerate(zip(self.active, self.places, strict=True)):
             root = _root(F[l], places)

@@ -182,8 +182,7 @@ def meta_of(directory: str | os.PathLike[str]) -> dict[str, Any]:
     """How the model in a directory was made, whatever its system; its manifest alone is read.
 
     Raises:
-        ModelFormatError: a damaged manifest.
-        OSError: no such directory, no manifest in it, or no permission.
+        ModelFormatError, OSError: as :func:`system_of`, but for a system of any name.
 
     Example:
         >>> import tempfile
