@@ -87,7 +87,8 @@ def register_for_gpus() -> None:
 def found_by_kernel(monkeypatch, platform: str = "cpu") -> None:
     """Programs for that platform, but not those in ``native.twins()``, find the k largest by the kernel."""
     register() if platform == "cpu" else register_for_gpus()
-    monkeypatch.setattr(cuda, "cuda_available", lambda: not cuda.twins_wanted.value)
+    # There alone: a module that is first imported now would keep what the package gives in its place.
+    monkeypatch.setattr(cuda_topk, "cuda_available", lambda: not cuda.twins_wanted.value)
     monkeypatch.setattr(cuda_topk, "PLATFORM", platform)
 
 

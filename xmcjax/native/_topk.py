@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xmcjax.native import _cuda
+from xmcjax.native._cuda import MOST_BEST, cuda_available, cuda_topk
 from xmcjax.native._ffi import allowed_here
 from xmcjax.native._partition import by_rows, over_rows
 
@@ -50,8 +50,8 @@ def topk_values(a: jax.Array, k: int, twin: Callable | None = None) -> jax.Array
 def topk_by_kernel(a: jax.Array, k: int) -> bool:
     """Whether a program for a GPU finds them by the kernel."""
     m = a.shape[-1]
-    fits = 1 <= k <= min(_cuda.MOST_BEST, m) and m <= _LONGEST and a.dtype in (jnp.float32, jnp.float64)
-    return fits and _cuda.cuda_available() and allowed_here()
+    fits = 1 <= k <= min(MOST_BEST, m) and m <= _LONGEST and a.dtype in (jnp.float32, jnp.float64)
+    return fits and cuda_available() and allowed_here()
 
 
 def _sorted(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
@@ -86,6 +86,6 @@ def _over_rows(k: int) -> Callable:
     """a -> what the kernel finds, which XLA may split by rows."""
 
     def made(a):
-        return tuple(_cuda.cuda_topk(a, k))
+        return tuple(cuda_topk(a, k))
 
     return over_rows(made, entries=(), results=0, rows=("k", "k"))
