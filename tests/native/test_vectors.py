@@ -31,6 +31,7 @@ PROGRAM = r"""
 #include <limits>
 
 #include "core/exponential.h"
+#include "core/logarithm.h"
 #include "newton/lane_arrays.h"
 
 using namespace xmcjax::XMCJAX_ISA;
@@ -103,6 +104,30 @@ void exponentials() {
   }
 }
 
+template <class T>
+void logarithms() {
+  constexpr int N = kWide<T>, kSteps = 4096;
+  constexpr T kEps = std::numeric_limits<T>::epsilon(), kTiny = std::numeric_limits<T>::min();
+  for (int step = -kSteps; step <= kSteps; ++step) {
+    T x[N];
+    // of every size, and near 1, where the logarithm is small and has all its digits
+    for (int l = 0; l < N; ++l) {
+      const T part = T(step) / kSteps;
+      x[l] = l % 2 ? std::pow(T(10), T(sizeof(T) == 4 ? 37 : 307) * part) : 1 + part * part * part * T(0.9);
+    }
+    const Wide<T> found = logarithm(load_wide(x));
+    for (int l = 0; l < N; ++l) {
+      const T exact = T(std::log((long double)(x[l])));
+      EXPECT(std::fabs(found[l] - exact) <= 2 * kEps * std::fabs(exact));
+    }
+  }
+  const Wide<T> of_none = logarithm(Wide<T>{}), of_least = logarithm(wide(kTiny / 8));
+  for (int l = 0; l < N; ++l) {
+    EXPECT(std::isfinite(of_none[l]) && of_none[l] < std::log(kTiny) - 0.5);
+    EXPECT(std::isfinite(of_least[l]) && of_least[l] < std::log(kTiny));
+  }
+}
+
 // From lanes last to lanes first and back; the last rows of the tile are padding.
 template <class T>
 void transpositions() {
@@ -123,6 +148,7 @@ void transpositions() {
 int main() {
   arithmetic<float>(), arithmetic<double>();
   exponentials<float>(), exponentials<double>();
+  logarithms<float>(), logarithms<double>();
   transpositions<float>(), transpositions<double>();
   return wrong != 0;
 }

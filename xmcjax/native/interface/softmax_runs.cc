@@ -223,4 +223,26 @@ void run(SoftmaxAlongByClassArgs<T>& args) {
 }
 XMCJAX_RUNS(SoftmaxAlongByClassArgs)
 
+template <class T>
+void run(SoftmaxResidualsArgs<T>& args) {
+  parallel(args.n, kRows, args.threads,
+           [&](int64_t first, int64_t last) { kernels<T>().softmax_residuals(args, first, last); });
+}
+XMCJAX_RUNS(SoftmaxResidualsArgs)
+
+template <class T>
+void run(SoftmaxSteppedArgs<T>& args) {
+  summed(args.n, args.threads, args.classes, args.totals, [&](int64_t first, int64_t last, double* totals) {
+    kernels<T>().softmax_stepped(args, first, last, totals);
+  });
+}
+XMCJAX_RUNS(SoftmaxSteppedArgs)
+
+template <class T>
+void run(SoftmaxDistancesArgs<T>& args) {
+  parallel(args.n, kRows, args.threads,
+           [&](int64_t first, int64_t last) { kernels<T>().softmax_distances(args, first, last); });
+}
+XMCJAX_RUNS(SoftmaxDistancesArgs)
+
 }  // namespace xmcjax

@@ -1,6 +1,6 @@
 """How far weights are from the minimum of G at most, in float64, whatever rounding did before.
 
-Rows of Q [n, K] that are distributions make a point of the dual problem, where there is an intercept those
+Instances of Q [n, K] that are distributions make a point of the dual problem, where there is an intercept those
 with the classes' weights, Σ_i c_i q_ik = Σ_{i: y_i = k} c_i. At any W and b, with P their probabilities,
 
     G(W, b) − min G ≤ G(W, b) − D(Q) = ‖λW − V‖²/(2λ) + Σ_i c_i KL(q_i ‖ p_i),   V = Xᵀ (c ∘ (Y − Q)).
@@ -22,10 +22,15 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax._cores import blas_threads, threads_of_product
+from xmcjax import _sparse
+from xmcjax._cores import blas_threads
 from xmcjax.linops import Csr, Dense
+from xmcjax.solvers import _products
 from xmcjax.solvers.host_newton import conjugate_gradients, halved
+from xmcjax.solvers.multinomial import _distributions
+from xmcjax.solvers.multinomial._distributions import Instances
 from xmcjax.solvers.multinomial._problem import Problem
+from xmcjax.solvers.multinomial._scores import threads_of
 
 # Scores of a problem, n K, above which several arrays of them are too much to ask for.
 MOST_SCORES = 1 << 26
@@ -34,6 +39,8 @@ _MOST_CG = 500
 # Of a sum, relative to the sum of the sizes of its terms.
 _SUM_ROUNDING = 4 * float(np.finfo(np.float64).eps)
 _MOST_HALVINGS = 40
+# Dense rows whose sizes are added up at once, in a cache.
+_PART = 256
 
 
 # ``(wanted)`` -> a Newton direction [d+1, K] whose residual matters little in a bound of that size.
@@ -53,8 +60,6 @@ class Certified(NamedTuple):
 class _Point(NamedTuple):
     W: np.ndarray
     bias: np.ndarray
-    log_p: np.ndarray
-    P: np.ndarray
     value: float
     gradient: np.ndarray  # [d+1, K], the last row for b
     wrong: np.ndarray  # c_i (1 − p_i) of the class of i, [n]
@@ -77,17 +82,13 @@ class Certifier:
     def __init__(self, problem: Problem):
         self._dtype = problem.op.dtype
         self._X = _features(problem.op)
-        self._sizes = abs(self._X)
-        self._y = np.asarray(problem.y)
-        self._c = np.asarray(problem.weight, np.float64)
-        self._l2 = float(problem.l2)
+        c = np.asarray(problem.weight, np.float64)
+        self._rows = Instances(np.asarray(problem.y, np.int32), c, threads_of(problem))
+        self._c, self._l2 = c, float(problem.l2)
         # of q and p near 1, in the sum of q log(q/p) − q + p
-        self._rounding = 2 * float(np.finfo(np.float64).eps) * float(self._c.sum())
+        self._rounding = 2 * float(np.finfo(np.float64).eps) * float(c.sum())
         self._K, self._intercept = problem.classes, problem.intercept
-        self._rows, self._ones = np.arange(len(self._y)), np.ones(self._K)
-        self._unit = bool(np.all(self._c == 1))
-        self._threads = threads_of_product(self._X.shape[0] * self._X.shape[1] * self._K)
-        self._wanted = np.bincount(self._y, self._c, self._K)
+        self._wanted = np.bincount(self._rows.y, c, self._K)
 
     def certified(
         self, W, bias, tol: float, newton_steps: int = 0, given: Direction | None = None
@@ -101,13 +102,16 @@ class Certifier:
             given: makes a Newton direction at these weights, in any precision; without it, and for more
                 steps, directions are made here.
         """
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"), blas_threads(self._threads):
+        with (
+            np.errstate(over="ignore", invalid="ignore", divide="ignore"),
+            blas_threads(self._rows.threads),
+        ):
             now = self._at(W, bias)
             if not np.isfinite(now.value):
                 return self._result(now, -np.inf)
             least = self._least_at(now)
             if given is not None and now.value - least > tol * now.value:
-                least = max(least, self._least(now, self._along(now, given(tol * now.value))))
+                least = max(least, self._least(now, given(tol * now.value)))
                 if not newton_steps:
                     return self._result(now, least)
             for step in range(newton_steps + 1):
@@ -116,7 +120,7 @@ class Certifier:
                 direction = self._direction(now, tol, give_up=step == newton_steps)
                 if direction is None:
                     break
-                least = max(least, self._least(now, self._along(now, direction)))
+                least = max(least, self._least(now, direction))
                 if now.value - least <= tol * now.value or step == newton_steps:
                     break
                 better = self._searched(now, direction)
@@ -125,12 +129,6 @@ class Certifier:
                 now = better
                 least = max(least, self._least_at(now))
         return self._result(now, least)
-
-    def _along(self, now: _Point, direction):
-        """The distributions of P after a step along a direction [d+1, K]."""
-        U = self._X @ direction[:-1]
-        U += direction[-1]
-        return _moved(now.P, U)
 
     def _result(self, now: _Point, least: float) -> Certified:
         fall = now.value - least
@@ -148,57 +146,59 @@ class Certifier:
     def _at(self, W, bias) -> _Point:
         """The weights as they are in the dtype of X."""
         W, bias = (np.asarray(a).astype(self._dtype).astype(np.float64) for a in (W, bias))
-        Z = self._X @ W
-        Z += bias
-        top = Z.argmax(axis=1)
-        Z -= Z[self._rows, top][:, None]
-        E = np.exp(Z)
-        E[self._rows, top] = 0
-        # log Σ e^z keeps the digits of what is beside the largest
-        Z -= np.log1p(E @ self._ones)[:, None]
-        P = np.exp(Z, out=E)
-        loss = -float(self._c @ Z[self._rows, self._y])
-        value = self._l2 / 2 * float(np.vdot(W, W)) + loss
-        slope = self._slope(P)
-        gradient = np.vstack([self._l2 * W + self._X.T @ slope, self._last(slope)])
-        sizes = self._sizes @ np.abs(W).max(axis=1) + np.abs(bias).max()
-        return _Point(W, bias, Z, P, value, gradient, -slope[self._rows, self._y], _SUM_ROUNDING * sizes)
+        slope, losses = _distributions.residuals(self._rows, self._product(W), bias)
+        value = self._l2 / 2 * float(np.vdot(W, W)) + float(self._c @ losses)
+        gradient = np.vstack([self._l2 * W + self._transposed(slope), self._last(slope)])
+        sizes = self._sizes(np.abs(W).max(axis=1)) + np.abs(bias).max()
+        return _Point(W, bias, value, gradient, -slope[self._rows.own], _SUM_ROUNDING * sizes)
 
-    def _slope(self, Q):
-        """c ∘ (Q − Y), where q_y − 1 is the sum of the others."""
-        slope = Q.copy() if self._unit else Q * self._c[:, None]
-        slope[self._rows, self._y] = 0
-        slope[self._rows, self._y] = -(slope @ self._ones)
-        return slope
+    def _product(self, W) -> np.ndarray:
+        """X W."""
+        W = W.astype(np.float64, copy=False)
+        if sp.issparse(self._X):
+            return _products.product(self._X, W, self._rows.threads)
+        return self._X @ W
+
+    def _transposed(self, R) -> np.ndarray:
+        """Xᵀ R."""
+        if sp.issparse(self._X):
+            return _products.transposed(self._X, R, self._rows.threads)
+        return self._X.T @ R
+
+    def _sizes(self, w) -> np.ndarray:
+        """|X| w, [n]."""
+        if sp.issparse(self._X):
+            return abs(self._X) @ w
+        parts = range(0, len(self._X), _PART)
+        return np.concatenate([np.abs(self._X[first : first + _PART]) @ w for first in parts])
 
     def _last(self, slope):
-        return slope.sum(axis=0) if self._intercept else np.zeros(self._K)
+        return np.ones(len(slope)) @ slope if self._intercept else np.zeros(self._K)
 
     def _least_at(self, now: _Point) -> float:
         """:meth:`_least` for Q = P."""
         if self._intercept:
-            return self._least(now, now.P)
+            return self._least(now)
         # all of the distance is the gradient's
         return self._at_least(now, now.gradient[:-1], now.wrong)
 
-    def _least(self, now: _Point, Q) -> float:
-        """D(Q), with Q brought to the classes' weights, at least, after rounding; −∞ where that overflows."""
+    def _least(self, now: _Point, direction=None) -> float:
+        """D(Q) at least, after rounding, for Q that is brought to the classes' weights; −∞ where that overflows.
+
+        Q is what P becomes by a step along a direction [d+1, K], or P without one.
+        """
+        Z = self._product(now.W)
+        U, last = np.zeros_like(Z), np.zeros(self._K)
+        if direction is not None:
+            U, last = self._product(direction[:-1]), np.asarray(direction[-1], np.float64)
+        log_p, Q, found = _distributions.stepped(self._rows, Z, now.bias, U, last)
+        slope, distances = _distributions.distances(self._rows, log_p, Q, *self._balance(found))
+        apart = self._l2 * now.W + self._transposed(slope)
+        with np.errstate(over="ignore", invalid="ignore"):
+            distance = float(self._c @ distances)
         if self._intercept:
-            Q = self._balanced(Q)
-        slope = self._slope(Q)
-        apart = self._l2 * now.W + self._X.T @ slope
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            # KL as Σ q log(q/p) − q + p, no term of which is negative
-            terms = np.log(Q)
-            terms -= now.log_p
-            terms *= Q
-            terms[~(Q > 0)] = 0
-            terms -= Q
-            terms += now.P
-            distance = float(self._c @ (terms @ self._ones))
-        if self._intercept:
-            distance += float(np.abs(now.bias - now.bias.mean()) @ np.abs(slope.sum(axis=0)))
-        return self._at_least(now, apart, -slope[self._rows, self._y], distance)
+            distance += float(np.abs(now.bias - now.bias.mean()) @ np.abs(self._last(slope)))
+        return self._at_least(now, apart, -slope[self._rows.own], distance)
 
     def _at_least(self, now: _Point, apart, wrong, distance: float = 0.0) -> float:
         """G less the distance and ‖apart‖²/(2λ), after rounding, for c_i (1 − q_i) of the classes of i."""
@@ -208,30 +208,32 @@ class Certifier:
         distance = max(distance, 0.0) + rounding
         return now.value - distance if np.isfinite(distance) else -np.inf
 
-    def _balanced(self, Q):
-        """Q with Σ_i c_i q_ik as wanted: what classes have too much of goes to those that lack it."""
-        found = self._c @ Q
-        kept = np.where(found > self._wanted, self._wanted / np.where(found > 0, found, 1), 1)
+    def _balance(self, found):
+        """The parts that classes keep, which weigh `found` and shall weigh `_wanted`, and who takes the rest.
+
+        What classes have too much of goes to those that lack it. Without an intercept all keep what they have.
+        """
         lacking = np.maximum(self._wanted - found, 0)
-        if not lacking.sum() > 0:
-            return Q
-        free = Q @ (1 - kept)
-        return Q * kept + free[:, None] * (lacking / lacking.sum())
+        if not (self._intercept and lacking.sum() > 0):
+            return np.ones(self._K), np.zeros(self._K)
+        kept = np.where(found > self._wanted, self._wanted / np.where(found > 0, found, 1), 1)
+        return kept, lacking / lacking.sum()
 
     def _direction(self, now: _Point, tol: float, give_up: bool):
         """−H⁻¹ ∇G by CG with the diagonal, until its residual matters little in the bound, [d+1, K].
 
         None where the model of G falls by more than twice the gap that is wanted and `give_up`.
         """
-        c, P, l2 = self._c[:, None], now.P, self._l2
+        c, l2 = self._c[:, None], self._l2
+        P = _distributions.probabilities(self._product(now.W), now.bias)
         curvature = c * P * (1 - P)
         diagonal = np.vstack([l2 + _squared(self._X).T @ curvature, curvature.sum(axis=0)])
         diagonal = np.where(diagonal > 0, diagonal, 1)
 
         def product(V):
-            R = P * (self._X @ V[:-1] + (V[-1] if self._intercept else 0))
+            R = P * (self._product(V[:-1]) + (V[-1] if self._intercept else 0))
             R = c * (R - P * R.sum(axis=1)[:, None])
-            return np.vstack([l2 * V[:-1] + self._X.T @ R, self._last(R)])
+            return np.vstack([l2 * V[:-1] + self._transposed(R), self._last(R)])
 
         wanted = tol * now.value
 
@@ -259,23 +261,8 @@ class Certifier:
 def _features(op):
     if isinstance(op, Dense):
         return np.asarray(op.X, np.float64)
-    return op.to_scipy().astype(np.float64)
+    return _sparse.csr(op.to_scipy().astype(np.float64))
 
 
 def _squared(X):
     return X.multiply(X).tocsr() if sp.issparse(X) else X * X
-
-
-def _moved(P, U):
-    """p (1 + u − pᵀu) where that is a distribution, else p e^u over its sum, in the array of U."""
-    ones = np.ones(P.shape[1])
-    U -= np.einsum("ij,ij->i", P, U)[:, None]
-    linear = U.min(axis=1) > -1
-    if linear.all():
-        U += 1
-    else:
-        U -= np.where(linear, 0, U.max(axis=1))[:, None]
-        U = np.where(linear[:, None], 1 + U, np.exp(np.where(linear[:, None], 0, U)))
-    U *= P
-    U /= (U @ ones)[:, None]
-    return U

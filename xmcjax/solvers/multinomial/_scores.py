@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xmcjax import _sparse, linops, native
+from xmcjax._cores import threads_of_product
 from xmcjax._range import squared_norms
 from xmcjax.solvers.multinomial._problem import Problem
 
@@ -406,6 +407,14 @@ def _of_dtype(X, dtype: np.dtype):
     if not isinstance(X, _CsrRows):
         return X.astype(dtype, copy=False)
     return X._replace(value=X.value.astype(dtype, copy=False))
+
+
+def threads_of(problem: Problem) -> int:
+    """For products with features that are at hand: as many as there are cores where one takes milliseconds."""
+    if isinstance(problem.op, linops.Csr):
+        return problem.op.threads
+    n, d = problem.op.shape
+    return threads_of_product(n * d * problem.classes)
 
 
 def scores_of(problem: Problem, precise: bool, threads: int) -> DenseScores | SparseScores:

@@ -21,14 +21,14 @@ import jax
 import numpy as np
 
 from xmcjax import native
-from xmcjax._cores import blas_threads, threads_of_product
+from xmcjax._cores import blas_threads
 from xmcjax._platform import default_platform
 from xmcjax.linops import Csr, Dense
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial import _kronecker, _preconditioners
 from xmcjax.solvers.multinomial._line_search import OnALine, Search
 from xmcjax.solvers.multinomial._problem import Problem
-from xmcjax.solvers.multinomial._scores import Along, DenseScores, scores_of
+from xmcjax.solvers.multinomial._scores import Along, DenseScores, scores_of, threads_of
 from xmcjax.solvers.multinomial._state import HParams, State, starting_weights_on_the_host
 
 # CG ends at the part √(‖∇G‖ / ‖∇G(0)‖) of its first residual, in the preconditioner's norm, between these;
@@ -106,13 +106,13 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
         raise ValueError("block_newton: expected dense or CSR features on a CPU, without a mesh")
     W, bias = (a.astype(np.float64) for a in starting_weights_on_the_host(problem, W0, b0))
     begun, precise = W0 is not None or b0 is not None, float(hp.tolerance) < _PRECISE
-    with blas_threads(threads(problem)), _quiet():
+    with blas_threads(threads_of(problem)), _quiet():
         return Host(problem, begun, precise).begin(hp, W, bias)
 
 
 def step(problem: Problem, hp: HParams, state: State) -> State:
     """One Newton step of the problem that :func:`init` was given."""
-    with blas_threads(threads(problem)), _quiet():
+    with blas_threads(threads_of(problem)), _quiet():
         return state.memory.step(hp, state)
 
 
@@ -120,14 +120,6 @@ def direction(state: State, wanted: float) -> np.ndarray:
     """A Newton direction [d+1, K] at a state, whose residual matters little in a bound of `wanted`."""
     with _quiet():
         return state.memory.direction(state, wanted)
-
-
-def threads(problem: Problem) -> int:
-    """For products with the features: as many as there are cores where a product takes milliseconds."""
-    if isinstance(problem.op, Csr):
-        return problem.op.threads
-    n, d = problem.op.shape
-    return threads_of_product(n * d * problem.classes)
 
 
 @jax.tree_util.register_static
@@ -142,7 +134,7 @@ class Host:
 
     def __init__(self, problem: Problem, begun: bool, precise: bool):
         self._problem = problem
-        self._scores = scores_of(problem, precise, threads(problem))
+        self._scores = scores_of(problem, precise, threads_of(problem))
         self._dtype = np.dtype(problem.op.dtype)
         self._K, self._l2 = problem.classes, float(problem.l2)
         self._at_zero = not begun
@@ -230,7 +222,7 @@ class Host:
 
     def _widened(self, point: Point) -> Point:
         """The point, with scores in the dtype of X from now on."""
-        self._scores = scores_of(self._problem, True, threads(self._problem))
+        self._scores = scores_of(self._problem, True, threads_of(self._problem))
         self._right = self._preconditioner = self._basis = None
         self._spare = None, None
         self._point = self._at(point.V)
