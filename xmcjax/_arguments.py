@@ -182,4 +182,21 @@ def kind_of(classes: np.ndarray) -> str:
 def _kind_of_one(value) -> str:
     if isinstance(value, (bool, np.bool_)):
         return "truth values"
-    return "numbers" if isinstance(value, numbers.Real) else "texts"
+    if isinstance(value, numbers.Real):
+        return "numbers"
+    return "texts" if isinstance(value, (str, bytes)) else f"objects of type {type(value).__name__}"
+
+
+def of_one_dtype(*classes: np.ndarray) -> list[np.ndarray]:
+    """Classes that may be compared, in one dtype that has all of them: float64 would merge large integers."""
+    dtype = np.concatenate([part[:0] for part in classes]).dtype
+    if dtype.kind == "f" and all(part.dtype.kind in "iub" for part in classes):  # int64 beside uint64
+        dtype = np.dtype(object)
+        for whole in (np.int64, np.uint64):
+            limits = np.iinfo(whole)
+            filled = [part for part in classes if part.size]
+            if all(limits.min <= int(part.min()) and int(part.max()) <= limits.max for part in filled):
+                dtype = np.dtype(whole)
+                break
+    return [part.astype(dtype, copy=False) for part in classes]
+

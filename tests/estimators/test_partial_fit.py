@@ -205,3 +205,16 @@ def test_truth_values_are_no_numbers():
     with pytest.raises(ValueError, match="classes: expected finite numbers, found nan"):
         OneVsAllClassifier().partial_fit(X, y, classes=[0, 1, 2, np.nan])
     np.testing.assert_array_equal(model.classes_, [False, True])
+
+
+def test_large_classes_of_two_dtypes_are_not_merged():
+    X, y = clusters(90, 6, classes=4)
+    large = y + 2**60
+    model = OneVsAllClassifier().partial_fit(X, large, classes=np.arange(4, dtype=np.uint64) + 2**60)
+    np.testing.assert_array_equal(model.classes_, np.arange(4) + 2**60)
+    some = y < 3
+    model = OneVsAllClassifier().partial_fit(X[some], large[some])
+    model.partial_fit(X, large.astype(np.uint64))
+    assert model.coef_.shape == (4, 6) and set(model.predict(X).tolist()) == set(range(2**60, 2**60 + 4))
+    model = OneVsAllClassifier().partial_fit(X[some], y[some]).partial_fit(X, y.astype(np.uint64))
+    assert model.classes_.dtype == np.int64 and model.classes_.tolist() == [0, 1, 2, 3]

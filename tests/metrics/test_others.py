@@ -169,3 +169,24 @@ def test_density():
             return 0.125
 
     assert metrics.density(Model()) == 0.125
+
+
+def test_large_classes_of_two_dtypes_are_not_merged():
+    """float64, in which NumPy joins int64 and uint64, has no 2^53 + 1."""
+    true, predicted = np.array([2**53 + 1, 5]), np.array([2**53, 5], np.uint64)
+    assert metrics.micro_f1(true, predicted) == 0.5
+    assert metrics.macro_f1(true, predicted) == pytest.approx(1 / 3)
+    np.testing.assert_array_equal(metrics.reject_curve(true, predicted, [1.0, 0.5]), [0.5, 0.5])
+    # and what neither of them has both of
+    beside = np.array([-1, 2**63 - 1]), np.array([2**63, 2**64 - 1], np.uint64)
+    assert metrics.micro_f1(*beside) == 0 and metrics.macro_f1(beside[0], beside[0]) == 1
+
+
+def test_what_is_no_class():
+    nan, one = [np.nan, 1.0], [1.0, 1.0]
+    texts, without = np.array(["a", "b"], object), np.array(["a", None], object)
+    for function in (metrics.micro_f1, metrics.macro_f1, lambda a, b: metrics.reject_curve(a, b, [1, 2])):
+        with pytest.raises(ValueError, match="y_pred: expected classes, found nan"):
+            function(one, nan)
+        with pytest.raises(TypeError, match="y_true: expected classes of one kind, found objects of type None"):
+            function(without, texts)

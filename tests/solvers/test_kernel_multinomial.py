@@ -143,6 +143,37 @@ def test_the_end_of_a_run_has_the_objective_of_its_alpha():
         np.testing.assert_allclose(end.value, [value])
 
 
+def test_lanes_reach_the_excess_by_themselves():
+    """Of a large kernel and a small one side by side, only the first goes on; each ends as it does alone."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 60)
+    X = np.eye(3)[y] @ rng.normal(size=(3, 5)) * 2 + rng.normal(size=(60, 5))
+    hp = kernel_multinomial.HParams(tolerance=1e-5)
+    with jax.enable_x64(True):
+        products = kernels.gram(kernels.RBF(0.05), kernels.points(X))
+        weight = np.ones((60, 3))
+        weight[:20, 0], weight[20:, 1], weight[:, 2] = 0, 1e-6, 3
+        family = kernels.class_kernels(products, 1e6, 1.0, 3)
+
+        def end(lanes):
+            problem = kernel_multinomial.kernel_problem(family, y, weight[:, lanes])
+            return problem, kernel_multinomial.run_to_excess(problem, hp, kernel_multinomial.init(problem))
+
+        problem, state = end([0, 1, 2])
+        assert (np.asarray(state.status) == Status.CONVERGED).all()
+        r = state.alpha + weight[:, None] * (
+            problem.likelihood.probabilities(state.u) - jax.nn.one_hot(y, 3)[..., None]
+        )
+        above = jnp.sum(r * family.matmat(r), axis=(0, 1)) / 2
+        assert (np.asarray(above) <= 10 * hp.tolerance * np.asarray(state.value)).all()
+        for lane in range(3):
+            _, alone = end([lane])
+            np.testing.assert_allclose(state.value[lane], alone.value[0], rtol=1e-4)
+        plain = kernel_multinomial.run(problem, hp, kernel_multinomial.init(problem))
+        more = np.asarray(state.steps) > np.asarray(plain.steps)
+        assert more.any() and not more.all()
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_probabilities_that_vanish(dtype):
     # every row an outlier, with log π far below what exp holds; two equal rows of different classes

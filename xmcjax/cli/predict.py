@@ -197,12 +197,8 @@ def _kernel(directory: Path, threads: int, probabilities: bool) -> Opened:
 
     def best(X, k: int) -> tuple[np.ndarray, np.ndarray]:
         with compilation_cache():
-            if not probabilities:
-                names, scores = classifier.predict_topk(X, k)
-                return np.searchsorted(classes, names), scores
-            p = classifier.predict_proba(X)
-        labels = np.argsort(-p, axis=1, kind="stable")[:, :k]
-        return labels, np.take_along_axis(p, labels, axis=1)
+            names, values = classifier.predict_topk(X, k, probabilities=probabilities)
+        return np.searchsorted(classes, names), values
 
     return Opened(
         best,

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from xmcjax import _sparse
-from xmcjax._arguments import kind_of, number, whole_number
+from xmcjax._arguments import kind_of, number, of_one_dtype, whole_number
 from xmcjax._options import Real
 from xmcjax.estimators._inputs import checked_data, checked_features
 from xmcjax.estimators._kernel_parts import base_kernel, checked_memory, remedy
@@ -276,7 +276,7 @@ def _joined_labels(y, lengths: np.ndarray) -> np.ndarray:
             raise ValueError(f"y: expected {length} labels of sequence {i}, found {list(part.shape)}")
         if kind_of(part) != kind_of(parts[0]):
             raise TypeError(f"y: expected labels of one kind, found {kind_of(parts[0])} and {kind_of(part)}")
-    return np.concatenate(parts)
+    return np.concatenate(of_one_dtype(*parts))
 
 
 def _listed(sequences, name: str, what: str) -> list:

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from xmcjax import _sparse
-from xmcjax._arguments import number, whole_number
+from xmcjax._arguments import flag, number, whole_number
 from xmcjax._options import SHARED, Real
 from xmcjax.estimators._inputs import checked_features, checked_truth
 from xmcjax.estimators._kernel_parts import (
@@ -38,9 +38,6 @@ from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._storable import Storable
 from xmcjax.estimators._stored import applied
 from xmcjax.estimators._watch import Watch
-
-# Times tol: how far the objective may be above its minimum, relative, where the kernel is large.
-_EXCESS = 10
 
 
 class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
@@ -343,7 +340,9 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X):
         """Probabilities of the classes, [m, C]; rows sum to 1."""
-        u = self._scores(X)
+        return self._probabilities(self._scores(X))
+
+    def _probabilities(self, u: np.ndarray) -> np.ndarray:
         if self._likelihood == "one_vs_rest":  # that of the fit, whatever the argument is now
             u = -np.logaddexp(0, -u)  # log σ(u): the votes of section 8.1
         u = np.exp(u - u.max(axis=1, keepdims=True))
@@ -354,28 +353,37 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
 
         Args:
             X: as for :meth:`fit`, with kernel values [m, n].
-            loss: "zero_one" (default), the likeliest class; with a hierarchy "taxonomy", half the
-                path between true and predicted leaf, or "parent", whether they have different
-                parents; or losses of (true, predicted) pairs of classes, [C, C].
+            loss: "zero_one" (default), the likeliest class, by its u where probabilities are rounded to the
+                same number; with a hierarchy "taxonomy", half the path between true and predicted leaf, or
+                "parent", whether they have different parents; or losses of (true, predicted) pairs of
+                classes, [C, C].
 
         Raises:
             ValueError: a loss that is unknown or of another shape; X of another width or not finite.
         """
         check_is_fitted(self)
-        return self.classes_[least_expected_loss(self.predict_proba(X), loss, self._tree)]
+        u = self._scores(X)
+        return self.classes_[least_expected_loss(u, self._probabilities(u), loss, self._tree)]
 
-    def predict_topk(self, X, k):
-        """The k best classes of each row, best first, and their u, both [m, k].
+    def predict_topk(self, X, k, *, probabilities=False):
+        """The k best classes of each row by their u, best first, and these, both [m, k].
+
+        Args:
+            X: as for :meth:`predict`.
+            k: classes of each row.
+            probabilities: whether their probabilities come with them in the place of u.
 
         Raises:
-            TypeError: k is not a whole number.
+            TypeError: k is not a whole number, or `probabilities` neither True nor False.
             ValueError: k out of range; X of another width or not finite.
         """
-        k, u = whole_number("k", k, 1), self._scores(X)
+        k, probabilities = whole_number("k", k, 1), flag("probabilities", probabilities)
+        u = self._scores(X)
         if k > u.shape[1]:
             raise ValueError(f"k: expected at most {u.shape[1]}, the number of classes, got {k}")
         best = np.argsort(-u, axis=1, kind="stable")[:, :k]
-        return self.classes_[best], np.take_along_axis(u, best, axis=1)
+        values = self._probabilities(u) if probabilities else u
+        return self.classes_[best], np.take_along_axis(values, best, axis=1)
 
     def score(self, X, y, sample_weight=None):
         """The share of rows whose class is the one predicted.
@@ -442,9 +450,9 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             start = kept[..., None]
 
         limits, begun = self._limits(data), kernel_multinomial.init(problem, start)
-        run = problem, limits, begun, _EXCESS * limits.tolerance
         with watch:
-            state = kernel_multinomial.run_to_excess(*run, watch.observer(watch.kernel))
+            observe = watch.observer(watch.kernel)
+            state = kernel_multinomial.run_to_excess(problem, limits, begun, observe=observe)
         status, value, residual, steps, cg_steps = (
             np.asarray(of_lanes)[0].item()
             for of_lanes in (state.status, state.value, state.residual, state.steps, state.cg_steps)

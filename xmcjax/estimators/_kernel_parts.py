@@ -280,10 +280,13 @@ def by_group(values, group: np.ndarray):
     return jax.tree.map(means, values)
 
 
-def least_expected_loss(probabilities: np.ndarray, loss, tree: Hierarchy | None) -> np.ndarray:
+def least_expected_loss(
+    u: np.ndarray, probabilities: np.ndarray, loss, tree: Hierarchy | None
+) -> np.ndarray:
     """Number of the class with the least expected loss, [m] (Seeger 2006, section 8.2 and note 12).
 
     Args:
+        u: what the probabilities are made of, and rise with, in the classes of a row; [m, C].
         probabilities: [m, C].
         loss: "zero_one"; "taxonomy" or "parent" with a tree; or the loss of each (true, predicted)
             pair of classes, [C, C].
@@ -302,13 +305,13 @@ def least_expected_loss(probabilities: np.ndarray, loss, tree: Hierarchy | None)
     if loss not in known:
         raise ValueError(f"loss: expected one of {', '.join(known)}, or a matrix, got {loss!r}")
     if loss == "zero_one" or tree is None:
-        return np.argmax(probabilities, axis=1)
+        return np.argmax(u, axis=1)  # probabilities of several classes may be 1, or 0, by rounding
     if loss == "parent":
         # the parent with the most mass on children that are leaves, and its likeliest child
         parents, family = np.unique(tree.parent[tree.leaves], return_inverse=True)
         members = sp.csr_array((np.ones(C), (np.arange(C), family)), shape=(C, len(parents)))
         best = np.argmax(probabilities @ members, axis=1)
-        return np.argmax(np.where(family == best[:, None], probabilities, -1), axis=1)
+        return np.argmax(np.where(family == best[:, None], u, -np.inf), axis=1)
     # Σ_c' p_c' Δ(c', c) = ½ d_c + ½ Σ_c' p_c' d_c' − Σ_{nodes on the path of c} Σ_{c' below} p_c'
     below = sp.csr_array(tree.members().astype(probabilities.dtype))  # [P, C]
     mass = probabilities @ below.T

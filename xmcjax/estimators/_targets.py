@@ -10,7 +10,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import column_or_1d
 
 from xmcjax import _sparse
-from xmcjax._arguments import kind_of
+from xmcjax._arguments import kind_of, of_one_dtype
 
 
 class Targets(NamedTuple):
@@ -87,6 +87,7 @@ def more_targets(y, classes, sample_weight: np.ndarray | None, before: np.ndarra
         raise TypeError(
             f"y: expected classes such as {parts[0][:1].tolist()[0]!r}, found {found.tolist()[0]!r}"
         )
+    found, *parts = of_one_dtype(found, *parts)
     known = np.unique(np.concatenate(parts))
     foreign = found[~np.isin(found, known)]
     if classes is not None and foreign.size:

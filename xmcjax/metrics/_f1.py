@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from xmcjax import _sparse
-from xmcjax.metrics._labels import as_label_matrix, same_kind
+from xmcjax.metrics._labels import as_label_matrix, of_one_kind
 
 
 def _is_matrix(y) -> bool:
@@ -40,9 +40,8 @@ def _counts(y_true, y_pred) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         )
     if len(y_true) == 0:
         raise ValueError("y_true: expected at least one row, found none")
-    same_kind(y_true, y_pred)
     # Classes may be numbers or strings, with gaps: count by their place among those that occur.
-    classes, places = np.unique(np.concatenate([y_true, y_pred]), return_inverse=True)
+    classes, places = np.unique(np.concatenate(of_one_kind(y_true, y_pred)), return_inverse=True)
     true, predicted = places[: len(y_true)], places[len(y_true) :]
     size = len(classes)
     return (
@@ -65,8 +64,8 @@ def micro_f1(y_true, y_pred) -> float:
         A fraction between 0 and 1; 0 where nothing is true and nothing predicted.
 
     Raises:
-        TypeError: texts in one vector and numbers in the other.
-        ValueError: forms or shapes differ, or there are no rows.
+        TypeError: texts in one vector and numbers in the other, or classes of several kinds.
+        ValueError: forms or shapes differ, there are no rows, or a class is nan.
 
     Example:
         >>> micro_f1([[1, 0], [1, 1]], [[1, 0], [0, 1]])

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
-from xmcjax._arguments import kind_of
+from xmcjax._arguments import kind_of, of_one_dtype
 
 # Dense score blocks are ranked this many numbers at a time: the temporary arrays stay small.
 _BLOCK_ELEMENTS = 1 << 22
@@ -46,18 +46,25 @@ class Truth(NamedTuple):
         return np.repeat(np.arange(self.n_rows), self.counts)
 
 
-def same_kind(y_true: np.ndarray, y_pred: np.ndarray) -> None:
-    """Sees that class vectors are both of texts, or neither: "1" is no other name of 1.
+def of_one_kind(y_true: np.ndarray, y_pred: np.ndarray) -> list[np.ndarray]:
+    """Class vectors in one dtype, both of texts or neither: "1" is no other name of 1.
 
     Raises:
-        TypeError: texts beside numbers or truth values, in one of them or in the other.
+        TypeError: texts beside numbers or truth values, in one of them or in the other, or other objects
+            beside any of these.
+        ValueError: a class that is nan.
     """
-    true, predicted = kind_of(y_true), kind_of(y_pred)
-    for name, kind in (("y_true", true), ("y_pred", predicted)):
-        if "texts" in kind and kind != "texts":
+    kinds = kind_of(y_true), kind_of(y_pred)
+    numeric = [set(kind.split(" and ")) <= {"numbers", "truth values"} for kind in kinds]
+    for name, kind, is_numeric in zip(("y_true", "y_pred"), kinds, numeric, strict=True):
+        if " and " in kind and not is_numeric:
             raise TypeError(f"{name}: expected classes of one kind, found {kind}")
-    if true != predicted and "texts" in (true, predicted):
-        raise TypeError(f"y_pred: expected classes that are {true} as in y_true, found {predicted}")
+    if kinds[0] != kinds[1] and not all(numeric):
+        raise TypeError(f"y_pred: expected classes that are {kinds[0]} as in y_true, found {kinds[1]}")
+    for name, y in (("y_true", y_true), ("y_pred", y_pred)):
+        if y.dtype.kind in "fO" and (y != y).any():
+            raise ValueError(f"{name}: expected classes, found nan")
+    return of_one_dtype(y_true, y_pred)
 
 
 def as_label_matrix(Y, name: str) -> sp.csr_array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from xmcjax import _sparse
-from xmcjax.metrics._labels import same_kind
+from xmcjax.metrics._labels import of_one_kind
 
 
 def reject_curve(y_true, y_pred, confidence) -> np.ndarray:
@@ -22,8 +22,9 @@ def reject_curve(y_true, y_pred, confidence) -> np.ndarray:
         [n]: at place k − 1 that of the k most confident rows; the last is the error of all.
 
     Raises:
-        TypeError: texts among the classes of one and numbers among those of the other.
-        ValueError: shapes that differ, no rows, or a confidence that is nan.
+        TypeError: texts among the classes of one and numbers among those of the other, or classes of
+            several kinds.
+        ValueError: shapes that differ, no rows, or a class or a confidence that is nan.
 
     References:
         Seeger, 2006, section 8.1, note 11.
@@ -40,7 +41,7 @@ def reject_curve(y_true, y_pred, confidence) -> np.ndarray:
     ):
         shapes = ", ".join(str(a.shape) for a in (y_true, y_pred, confidence))
         raise ValueError(f"expected classes, predictions and confidences [n], found shapes {shapes}")
-    same_kind(y_true, y_pred)
+    y_true, y_pred = of_one_kind(y_true, y_pred)
     if np.isnan(confidence).any():
         raise ValueError("confidence: expected numbers, found nan")
     wrong = (y_true != y_pred).astype(np.float64)

@@ -190,7 +190,7 @@ def scores(given: Task, ranks: np.ndarray, proba: np.ndarray | None) -> dict:
     leaves, y_test, edges = given.tree.nodes[given.tree.leaves], given.y_test, given.edges
     best = leaves[np.argmax(ranks, axis=1)]
     by_rule = {
-        rule: best if proba is None else leaves[least_expected_loss(proba, rule, given.tree)]
+        rule: best if proba is None else leaves[least_expected_loss(proba, proba, rule, given.tree)]
         for rule in ("taxonomy", "parent")
     }
     # an SVM is sure of a class that is far before the second

@@ -6,7 +6,6 @@ convex. Hence Φ(α) − min Φ ≤ ½ rᵀK̃ r.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -29,6 +28,8 @@ from xmcjax.solvers.kernel_multinomial._state import (
 )
 from xmcjax.solvers.kernel_multinomial._systems import HParams, hessian, solve_system
 
+# Of Φ over its minimum, in tolerances, where nothing else is said.
+_EXCESS = 10
 # How often a fit goes on that ended above the excess.
 _ATTEMPTS = 3
 # Of CG, relative, in the last step.
@@ -40,7 +41,7 @@ def run_to_excess(
     problem: KernelProblem,
     hp: HParams,
     state: State,
-    excess: float,
+    excess: float | None = None,
     observe: Callable[[State], None] | None = None,
 ) -> State:
     """As :func:`run`, and until ½ rᵀK̃ r ≤ excess · Φ: the relative tolerance of the objective.
@@ -48,11 +49,11 @@ def run_to_excess(
     A lane that ends otherwise, not at the limit of steps, makes one more: it has converged where that has.
 
     Args:
-        problem: of one lane.
-        hp: limits and tolerances; a lane that has reached the tolerance and not the excess goes on to a
+        problem: of any number of lanes.
+        hp: limits and tolerances; lanes that have reached the tolerance and not the excess go on to a
             smaller one.
         state: where to start.
-        excess: of Φ over its minimum, relative.
+        excess: of Φ over its minimum, relative; None for ten times the tolerance.
         observe: of :func:`run`.
 
     Raises:
@@ -70,57 +71,70 @@ def run_to_excess(
         >>> Status(int(run_to_excess(problem, HParams(), init(problem), excess=1e-3).status[0])).name
         'CONVERGED'
     """
-    excess = Real(above=0).check("excess", excess)
+    excess = Real(above=0).check("excess", _EXCESS * float(hp.tolerance) if excess is None else excess)
     first = hp
     state = run(problem, hp, state, observe)
     for attempt in range(_ATTEMPTS + 1):
-        if _of_the_lane(state.status) != Status.CONVERGED:
-            return _judged(problem, first, state, excess)
         above = _relative_excess(problem, state) / excess
-        if above <= 1:
-            return state
-        if attempt == _ATTEMPTS or not np.isfinite(above):
+        far = _have_status(state, Status.CONVERGED) & ~(above <= 1)
+        on = far & np.isfinite(above)
+        if attempt == _ATTEMPTS or not on.any():
+            state = _with_status(state, far, Status.STALLED)
             break
         # r falls with the tolerance, and rᵀK̃ r with its square
-        hp = hp._replace(tolerance=_of_the_lane(state.residual) / (2 * math.sqrt(above)))
-        begin = state._replace(
-            status=jnp.full_like(state.status, Status.RUNNING),
-            checks=jnp.zeros_like(state.checks),
-            checked=jnp.full_like(state.checked, jnp.inf),
+        wanted = np.asarray(state.residual, np.float64)[on] / (2 * np.sqrt(above[on]))
+        hp = hp._replace(tolerance=float(wanted.min()))
+        begin = _with_status(state, on, Status.RUNNING)
+        begin = begin._replace(
+            checks=jnp.where(on, 0, state.checks), checked=jnp.where(on, jnp.inf, state.checked)
         )
         again = run(problem, hp, begin, observe)
-        if _of_the_lane(again.status) == Status.LINE_SEARCH_FAILED:
-            break
-        state = again
-    stalled = state._replace(status=jnp.full_like(state.status, Status.STALLED))
-    return _judged(problem, first, stalled, excess)
+        failed = on & _have_status(again, Status.LINE_SEARCH_FAILED)
+        state = _chosen(failed, _with_status(state, far, Status.STALLED), again)
+    return _judged(problem, first, state, excess)
 
 
 def _judged(problem: KernelProblem, hp: HParams, state: State, excess: float) -> State:
-    """A state that did not converge, with u and Φ of its α.
+    """A state with u and Φ of its α in the lanes that did not converge.
 
-    Where the limit of steps allows it, it has converged after all if one more step brings it there: of K̃
-    without full rank, r has a part that no product sees, which CG does not find.
+    Where the limit of steps allows it, a lane has converged after all if one more step brings it there: of
+    K̃ without full rank, r has a part that no product sees, which CG does not find.
     """
-    matrices, status = problem.matrices_only(), _of_the_lane(state.status)
-    if status == Status.NONFINITE:
-        return state
-    if status == Status.MAX_STEPS:
-        return _multiplied_out(matrices, state)
-    state = _polished(matrices, hp, state)
-    small = _of_the_lane(state.residual) <= ROUNDED * float(hp.tolerance)
-    if small and _relative_excess(problem, state) <= excess:
-        state = state._replace(status=jnp.full_like(state.status, Status.CONVERGED))
+    matrices = problem.matrices_only()
+    at_limit = _have_status(state, Status.MAX_STEPS)
+    others = ~(at_limit | _have_status(state, Status.CONVERGED, Status.NONFINITE))
+    if at_limit.any():
+        state = _chosen(at_limit, _multiplied_out(matrices, state), state)
+    if others.any():
+        state = _chosen(others, _polished(matrices, hp, state), state)
+        small = np.asarray(state.residual) <= ROUNDED * float(hp.tolerance)
+        near = _relative_excess(problem, state) <= excess
+        state = _with_status(state, others & small & near, Status.CONVERGED)
     return state
 
 
-def _relative_excess(problem: KernelProblem, state: State) -> float:
-    """½ rᵀK̃ r / Φ."""
-    return _of_the_lane(_excess(problem.matrices_only(), state)) / max(_of_the_lane(state.value), 1e-300)
+def _relative_excess(problem: KernelProblem, state: State) -> np.ndarray:
+    """½ rᵀK̃ r / Φ of each lane, [B]."""
+    excess, value = (
+        np.asarray(a, np.float64) for a in (_excess(problem.matrices_only(), state), state.value)
+    )
+    return excess / np.maximum(value, 1e-300)
 
 
-def _of_the_lane(numbers: jax.Array):
-    return np.asarray(numbers)[0].item()
+def _have_status(state: State, *statuses: Status) -> np.ndarray:
+    """Lanes with one of these statuses, bool [B]."""
+    return np.isin(np.asarray(state.status), statuses)
+
+
+def _with_status(state: State, lanes: np.ndarray, status: Status) -> State:
+    return state._replace(status=jnp.where(lanes, jnp.int32(status), state.status))
+
+
+def _chosen(lanes: np.ndarray, yes: State, no: State) -> State:
+    """The lanes of one state, and those of the other; the last axis of every array is theirs."""
+    if lanes.all() or not lanes.any():
+        return yes if lanes.all() else no
+    return jax.tree.map(lambda a, b: jnp.where(lanes, a, b), yes, no)
 
 
 class _At(NamedTuple):
