@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import numbers
+import sys
 from collections.abc import Iterable
 
 import numpy as np
@@ -23,6 +24,7 @@ def whole_number(name: str, value, least: int, most: int = _MOST) -> int:
         TypeError: not a whole number, such as 2.5, "a" or True.
         ValueError: below `least`, or above `most`.
     """
+    value = _without_axes(value)
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
         raise TypeError(f"{name}: expected a whole number of at least {least}, got {value!r}")
     whole = int(value)
@@ -40,12 +42,22 @@ def number(name: str, value) -> float:
         TypeError: not a real number.
         ValueError: a whole number beyond the range of a float.
     """
+    value = _without_axes(value)
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise TypeError(f"{name}: expected a number, got {value!r}")
     try:
         return float(value)
     except OverflowError:
         raise ValueError(f"{name}: expected a number within the range of float64, got {value}") from None
+
+
+def _without_axes(value):
+    """The number in an array without axes, which `jax.tree.map` may make of one; else the value."""
+    if not isinstance(value, np.ndarray):
+        jax = sys.modules.get("jax")
+        if jax is None or not isinstance(value, jax.Array) or isinstance(value, jax.core.Tracer):
+            return value
+    return value.item() if value.ndim == 0 else value
 
 
 def flag(name: str, value) -> bool:

@@ -83,6 +83,13 @@ def _kind(args: Any) -> tuple:
     return tree, *map(of_leaf, leaves)
 
 
+def device_of(tree: Any) -> jax.Device:
+    """Where the first array of JAX in a tree is; where there is none, the device that is used."""
+    arrays = (leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array))
+    found = next(arrays, None)
+    return used_device() if found is None else next(iter(found.devices()))
+
+
 def check_program(what: str, function: Callable, *args: Any, remedy: str = "", **options: Any) -> None:
     """That a call fits beside the arrays that are there, where their device tells its memory.
 
@@ -95,7 +102,7 @@ def check_program(what: str, function: Callable, *args: Any, remedy: str = "", *
         DeviceMemoryError: it does not.
     """
     arrays = [leaf for leaf in jax.tree.leaves(args) if isinstance(leaf, jax.Array)]
-    device = next(iter(arrays[0].devices())) if arrays else used_device()
+    device = device_of(arrays)
     free = free_memory(device)
     if free is None or (needs := counted(function, *args, **options)) is None:
         return

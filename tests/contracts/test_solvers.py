@@ -52,6 +52,18 @@ def test_nothing_is_no_number_on_the_way(path):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_trees_of_other_arrays_are_the_same(name):
+    """Problems that were fetched, as with `jax.device_get`, and numbers that a map over a tree made arrays of."""
+    solver, case = SOLVERS[name], CASES[name]
+    problem = case.problem(np.float32, case.paths[0])
+    expected = solver.run(problem, case.loose)
+    arrays = jax.tree.map(jax.numpy.asarray, case.loose)
+    for one, hp in ((jax.device_get(problem), case.loose), (problem, arrays)):
+        found = solver.run(one, hp)
+        np.testing.assert_allclose(np.asarray(found.value), np.asarray(expected.value), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_dtypes_agree(name):
     wide, narrow = solved(name), solved(name, np.float32)
     for leaf in jax.tree.leaves((narrow.weights, narrow.value)):

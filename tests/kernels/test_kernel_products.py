@@ -1,5 +1,6 @@
 """Products with kernel matrices, and their derivatives, against matrices written out in NumPy."""
 
+import dataclasses
 import sys
 
 import jax
@@ -209,3 +210,15 @@ def test_a_point_that_is_no_number_is_near_no_other(point):
     for kernel in (kernels.RBF(1.0), kernels.Matern(1.0)):
         K = kernels.gram(kernel, points).matrices()[0]
         assert not (np.asarray(K) == 1)[1].any()
+
+
+def test_a_kernel_that_is_no_pytree_is_refused():
+    @dataclasses.dataclass(frozen=True)
+    class Own(kernels.Kernel):
+        w: float
+
+        def value(self, pairs):
+            return jnp.exp(-self.w * pairs.distance2)
+
+    with pytest.raises(TypeError, match="got Own: give the class to jax.tree_util.register_dataclass"):
+        kernels.gram(Own(1.0) + kernels.Linear(), kernels.points([[0.0], [1.0]]))

@@ -117,3 +117,24 @@ def test_a_full_disk_is_named_and_leaves_the_states_that_are_there(run, tmp_path
     assert failed.value.errno == errno.EFBIG
     assert failed.value.filename == str(tmp_path / "state" / "state-0-0.npz")
     assert {path.name: path.read_bytes() for path in (tmp_path / "state").iterdir()} == before
+
+
+def test_a_run_that_has_converged_is_at_its_end(tmp_path):
+    """By the certificate, where the rule of the method needs more than the state keeps."""
+    X, y = helpers.sparse_set()
+    problem = helpers.problem(X, y)
+
+    def run(tol, **more):
+        hp = multinomial.HParams(tol, **more)
+        return multinomial.run(problem, "block_newton", hp, checkpoint=tmp_path / "state")
+
+    first = run(1e-3)
+    for _ in range(2):
+        again = run(1e-3)
+        np.testing.assert_array_equal(again.W, first.W)
+        assert len(again.history) == 1 and again.history[0].steps == first.history[-1].steps
+        assert again.gap <= 1e-3
+    further = run(1e-8)
+    assert further.gap <= 1e-8 and further.history[-1].steps > first.history[-1].steps
+    small = run(0.0, gradient_tolerance=1e-3 * first.history[-1].gradient_norm / first.history[0].gradient_norm)
+    assert small.history[-1].gradient_norm < first.history[-1].gradient_norm

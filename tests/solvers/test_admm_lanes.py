@@ -166,6 +166,20 @@ def test_a_start_from_other_dual_variables(formulation):
 
 
 @pytest.mark.parametrize("formulation", LOSSES)
+def test_the_best_dual_variables_are_those_of_the_start_until_others_are_better(formulation):
+    X, y = svm_problem(30, 4, 3)
+    k = LOSSES[formulation][0]
+    options = dict(formulation=formulation, k=k, C=10.0)
+    best = admm.solve(X, y, tol=1e-6, **options)
+    lane = problem(X, y, formulation, C=10.0)
+    state = admm.init(lane, best.alpha)
+    dual = best.primal * (1 - best.gap)
+    np.testing.assert_allclose(state.dual_objective, [dual], rtol=1e-5)
+    few = admm.solve(X, y, start=best.alpha, max_epochs=1, tol=1e-6, **options)
+    assert few.primal * (1 - few.gap) >= dual * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("formulation", LOSSES)
 def test_the_start_is_inside_the_dual_set_and_the_same_for_all_classes(formulation):
     X, y = svm_problem(m=5)
     members = np.array([[True] * 5, [True, True, False, True, True]])

@@ -217,7 +217,7 @@ def stack(kernel: Kernel, dtype) -> tuple[Kernel, int]:
         dtype: of the leaves.
 
     Raises:
-        TypeError: no kernel, or a hyperparameter that is no number.
+        TypeError: no kernel, one whose class is no pytree, or a hyperparameter that is no number.
         ValueError: stacks of different lengths, or a hyperparameter that is known and not above 0.
 
     Example:
@@ -229,6 +229,13 @@ def stack(kernel: Kernel, dtype) -> tuple[Kernel, int]:
     named, form = jax.tree_util.tree_flatten_with_path(
         instance("kernel", kernel, Kernel), is_leaf=lambda a: not isinstance(a, Kernel)
     )
+    for _, leaf in named:
+        if isinstance(leaf, Kernel):
+            own = type(leaf).__name__
+            raise TypeError(
+                f"kernel: expected a pytree, whose leaves are the hyperparameters, got {own}: give the class to "
+                "jax.tree_util.register_dataclass"
+            )
     named = [
         (name, real_array(name, leaf))
         for name, leaf in ((jax.tree_util.keystr(path).lstrip("."), leaf) for path, leaf in named)

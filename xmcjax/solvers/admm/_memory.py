@@ -30,7 +30,7 @@ def check_memory(problem: Problem, start: Any, advance: Any, hp: Any) -> None:
     """
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(problem)):
         return
-    device = next(iter(problem.features.devices()))
+    device = _device_memory.device_of(problem.features)
     free = _device_memory.free_memory(device)
     if free is None:
         return

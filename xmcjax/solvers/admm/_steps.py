@@ -185,7 +185,7 @@ def init(problem: Problem, alpha=None) -> State:
     check_memory(problem, _start, advance, HParams())
     given = None if alpha is None else _given(problem, alpha)
     # of dual variables that are 0 no ρ can be told
-    return _start(problem) if given is None or not given.any() else _start_from(problem, jnp.asarray(given))
+    return _start(problem) if given is None or not given.any() else _start_given(problem, jnp.asarray(given))
 
 
 def _given(problem: Problem, alpha) -> np.ndarray:
@@ -219,6 +219,14 @@ def _start(problem: Problem) -> State:
     curved = _lane_sums(V * V) + 2 * (total - _gain(problem, rows, alpha))
     factor = jnp.where(curved > total, total / jnp.where(curved > 0, curved, 1), 1)
     return _start_from(problem, factor[:, None] * alpha)
+
+
+@jax.jit
+def _start_given(problem: Problem, alpha: jax.Array) -> State:
+    """Dual variables that may be the best of all, as those of an earlier run are."""
+    state = _start_from(problem, alpha)
+    dual = _gain(problem, _rows(problem), alpha) - _lane_sums(state.sums * state.sums) / 2
+    return state._replace(dual_objective=dual)
 
 
 @jax.jit

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import numpy as np
 import scipy.sparse as sp
 
@@ -69,7 +70,8 @@ class _Point(NamedTuple):
 def possible(problem: Problem) -> bool:
     """Whether the features are at hand, and the scores few enough."""
     stored = isinstance(problem.op, (Csr, Dense)) and problem.op.shape[0] * problem.classes <= MOST_SCORES
-    return stored and all(a.is_fully_addressable for a in (problem.y, problem.weight))
+    of_jax = (a for a in (problem.y, problem.weight) if isinstance(a, jax.Array))
+    return stored and all(a.is_fully_addressable for a in of_jax)
 
 
 class Certifier:

@@ -258,7 +258,7 @@ def _solved(
     kept = -1 if store is None else store.last_steps(peers)
     if store is not None and kept >= 0:
         now = store.method(kept)
-        state = calls.going_on(store.load(kept, _on_a_device(calls.initial(now))))
+        state = calls.going_on(now, store.load(kept, _on_a_device(calls.initial(now))))
     else:
         now = auto.first(calls.problem) if method == "auto" else method
         state = calls.initial(now, W0, b0)
@@ -347,7 +347,7 @@ class _Run:
 
     def _check_memory(self, method: str, W0, b0) -> None:
         """Raises DeviceMemoryError where a step does not fit into what is free on the device."""
-        if _device_memory.free_memory(next(iter(self.problem.y.devices()))) is None:
+        if _device_memory.free_memory(_device_memory.device_of(self.problem.y)) is None:
             return
         given = self.problem, self._hp
         # of the jitted one, which is traced once
@@ -379,9 +379,11 @@ class _Run:
         self._hp = self._hp._replace(tolerance=tolerance, gradient_tolerance=gradient)
         return state._replace(status=state.status * 0)  # where it was, on a mesh too
 
-    def going_on(self, state: State) -> State:
+    def going_on(self, method: str, state: State) -> State:
         """A stored state, whose run may have ended by other numbers of the stopping rule."""
         status = int(state.status)
+        if status == Status.CONVERGED and method in ON_THE_HOST and self._hp.gradient_tolerance is None:
+            return state  # by more than the state holds: the certificate tells whether it is enough
         if status in (Status.RUNNING, Status.CONVERGED, Status.MAX_STEPS):
             return state._replace(status=next_status(self._hp, state))
         return state
