@@ -211,4 +211,3 @@ def of_one_dtype(*classes: np.ndarray) -> list[np.ndarray]:
                 dtype = np.dtype(whole)
                 break
     return [part.astype(dtype, copy=False) for part in classes]
-

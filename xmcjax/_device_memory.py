@@ -83,7 +83,7 @@ def _kind(args: Any) -> tuple:
     return tree, *map(of_leaf, leaves)
 
 
-def device_of(tree: Any) -> jax.Device:
+def device_of(tree: Any) -> Any:
     """Where the first array of JAX in a tree is; where there is none, the device that is used."""
     arrays = (leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array))
     found = next(arrays, None)

@@ -53,7 +53,7 @@ def test_nothing_is_no_number_on_the_way(path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_trees_of_other_arrays_are_the_same(name):
-    """Problems that were fetched, as with `jax.device_get`, and numbers that a map over a tree made arrays of."""
+    """Problems that were fetched by `jax.device_get`, and numbers that a map over a tree made arrays of."""
     solver, case = SOLVERS[name], CASES[name]
     problem = case.problem(np.float32, case.paths[0])
     expected = solver.run(problem, case.loose)

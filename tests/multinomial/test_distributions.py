@@ -118,7 +118,7 @@ def test_distances(way, K, divided):
 
 
 def test_what_is_no_number_makes_none(way):
-    """Of scores that overflow and of a NaN, the losses are not finite, and nothing is read that is not there."""
+    """Of scores that overflow and of a NaN, the losses are not finite."""
     Z = np.zeros((4, 9))
     Z[0, 3], Z[1, 3], Z[2, 3] = np.nan, np.inf, -np.inf
     of = distributions.Instances(np.array([0, 0, 3, 1], np.int32), np.ones(4), 1)

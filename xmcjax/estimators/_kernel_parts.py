@@ -280,9 +280,7 @@ def by_group(values, group: np.ndarray):
     return jax.tree.map(means, values)
 
 
-def least_expected_loss(
-    u: np.ndarray, probabilities: np.ndarray, loss, tree: Hierarchy | None
-) -> np.ndarray:
+def least_expected_loss(u: np.ndarray, probabilities: np.ndarray, loss, tree: Hierarchy | None) -> np.ndarray:
     """Number of the class with the least expected loss, [m] (Seeger 2006, section 8.2 and note 12).
 
     Args:

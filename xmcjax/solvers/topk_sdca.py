@@ -108,8 +108,8 @@ class Solution(NamedTuple):
         'CONVERGED'
     """
 
-    #: [d, m], in the dtype of X as JAX has it, float32 without jax_enable_x64, for which the gap holds; of inner
-    #: products the coefficients of the rows, [n, m]
+    #: [d, m], in the dtype of X as JAX has it, float32 without jax_enable_x64, for which the gap holds; of
+    #: inner products the coefficients of the rows, [n, m]
     W: np.ndarray
     primal: float
     gap: float  #: relative duality gap of the weights, in float64

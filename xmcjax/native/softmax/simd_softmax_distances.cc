@@ -94,9 +94,8 @@ void softmax_stepped(const SoftmaxSteppedArgs<T>& a, int64_t first, int64_t last
     const int64_t place = place_of(z, top, m);
     z[place] = kNever;
     Wide<T> others{};  // Σ e^{z - top} of all but the largest
-    each_wide<T>(m, [&](int64_t j, int64_t count) {
-      others += exponential(load_some(z + j, count, kNever) - top);
-    });
+    each_wide<T>(
+        m, [&](int64_t j, int64_t count) { others += exponential(load_some(z + j, count, kNever) - top); });
     z[place] = top;
     const T of_all = std::log1p(total(others));
     Wide<T> means{};
@@ -148,8 +147,8 @@ void softmax_distances(const SoftmaxDistancesArgs<T>& a, int64_t first, int64_t 
     const T free = total(given);
     Wide<T> distance{};
     each_wide<T>(m, [&](int64_t j, int64_t count) {
-      const Wide<T> now = load_some(q + j, count) * load_some(a.kept + j, count) +
-                          free * load_some(a.taken + j, count);
+      const Wide<T> now =
+          load_some(q + j, count) * load_some(a.kept + j, count) + free * load_some(a.taken + j, count);
       store_some(q + j, count, now);
       const Wide<T> beside = load_some(log_p + j, count, kNever), p = exponential(beside);
       distance += p + select(now > 0, now * (logarithm(now) - beside) - now, Wide<T>{});

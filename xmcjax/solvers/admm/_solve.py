@@ -31,8 +31,8 @@ class Solved(NamedTuple):
         'CONVERGED'
     """
 
-    #: [d, m], in the dtype of X as JAX has it, float32 without jax_enable_x64, for which the gap holds; of inner
-    #: products the coefficients of the rows, [n, m]
+    #: [d, m], in the dtype of X as JAX has it, float32 without jax_enable_x64, for which the gap holds; of
+    #: inner products the coefficients of the rows, [n, m]
     W: np.ndarray
     alpha: sp.csr_array  #: dual variables, float64 [n, m]
     primal: float

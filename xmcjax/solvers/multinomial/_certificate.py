@@ -1,6 +1,6 @@
 """How far weights are from the minimum of G at most, in float64, whatever rounding did before.
 
-Instances of Q [n, K] that are distributions make a point of the dual problem, where there is an intercept those
+Rows of Q [n, K] that are distributions make a point of the dual problem, where there is an intercept those
 with the classes' weights, Σ_i c_i q_ik = Σ_{i: y_i = k} c_i. At any W and b, with P their probabilities,
 
     G(W, b) − min G ≤ G(W, b) − D(Q) = ‖λW − V‖²/(2λ) + Σ_i c_i KL(q_i ‖ p_i),   V = Xᵀ (c ∘ (Y − Q)).
@@ -185,7 +185,7 @@ class Certifier:
         return self._at_least(now, now.gradient[:-1], now.wrong)
 
     def _least(self, now: _Point, direction=None) -> float:
-        """D(Q) at least, after rounding, for Q that is brought to the classes' weights; −∞ where that overflows.
+        """D(Q) at least, after rounding, for Q brought to the classes' weights; −∞ where that overflows.
 
         Q is what P becomes by a step along a direction [d+1, K], or P without one.
         """
@@ -213,7 +213,7 @@ class Certifier:
     def _balance(self, found):
         """The parts that classes keep, which weigh `found` and shall weigh `_wanted`, and who takes the rest.
 
-        What classes have too much of goes to those that lack it. Without an intercept all keep what they have.
+        What classes have too much of goes to those that lack it. Without an intercept all keep theirs.
         """
         lacking = np.maximum(self._wanted - found, 0)
         if not (self._intercept and lacking.sum() > 0):

@@ -26,7 +26,7 @@ class Instances(NamedTuple):
 
 
 def residuals(rows: Instances, Z: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """[c (P − Y), in the place of Z, log Σ e^z − z_y], [n, K] and [n], of the scores Z + 1 bᵀ and P = softmax.
+    """[c (P − Y), in the place of Z, log Σ e^z − z_y], [n, K] and [n], of Z + 1 bᵀ and P = softmax of it.
 
     p_y − 1 is what the other classes have, so that it has all its digits where it is small, and so has
     log Σ e^z, of which the largest term is taken out.

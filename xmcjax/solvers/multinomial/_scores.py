@@ -410,7 +410,7 @@ def _of_dtype(X, dtype: np.dtype):
 
 
 def threads_of(problem: Problem) -> int:
-    """For products with features that are at hand: as many as there are cores where one takes milliseconds."""
+    """For products with features that are at hand: as many as cores where one takes milliseconds."""
     if isinstance(problem.op, linops.Csr):
         return problem.op.threads
     n, d = problem.op.shape
