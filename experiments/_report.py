@@ -143,10 +143,13 @@ def write(out: Path, name: str, result: dict, markdown: str) -> str:
 
 
 def as_json(result: dict) -> str:
-    """Lines that Git can compare, a list of numbers on one of them, as curves have hundreds."""
+    """Lines that Git can compare, a list or an object of numbers on one of them, as curves have hundreds."""
     text = json.dumps(result, indent=1, ensure_ascii=False)
-    numbers = re.compile(r"\[\n[^\[\]{}\"]*\]")  # within a string there is no line feed
-    return numbers.sub(lambda found: "[" + " ".join(found[0][1:-1].split()) + "]", text) + "\n"
+    # within a string there is no line feed
+    numbers = re.compile(r'\[\n[^\[\]{}"]*\]|\{\n(?: *"[^"\n]*": [^\[{"\n]*\n)+ *\}')
+    return (
+        numbers.sub(lambda found: found[0][0] + " ".join(found[0][1:-1].split()) + found[0][-1], text) + "\n"
+    )
 
 
 def origin(makers: Sequence[dict]) -> str:
