@@ -12,6 +12,7 @@ import atexit
 import collections
 import contextlib
 import hashlib
+import json
 import queue
 import signal
 import sys
@@ -134,12 +135,13 @@ class Peers:
         if not self._others:
             return
         own = facts()
-        for name, text in own.items():
-            # one after the other: those that follow the first have other names in another solver
-            self._check_same(name, self.exchanged(name, text))
+        everyone = [json.loads(text) for text in self.exchanged("facts", json.dumps(own))]
+        for name in own:
+            # those that follow the first have other names in another solver, which differs in the first
+            self._check_same(name, [one.get(name, "") for one in everyone])
         # all have come so far, and so nobody reads what belongs to the solve before
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # what is left there does no harm
-            for name in ("beat", "done", *own):
+            for name in ("beat", "done", "facts"):
                 self._client.key_value_delete(f"{self._before}/{name}/{self._me}")
 
     def _check_same(self, name: str, texts: list[str]) -> None:
