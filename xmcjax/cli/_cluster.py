@@ -8,7 +8,7 @@ import importlib.util
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import numpy as np
 import tyro
@@ -132,12 +132,15 @@ class ClusterOptions:
         return "--local-cluster" if scheduler is None else "--scheduler"
 
     @contextlib.contextmanager
-    def opened(self, threads: int, source: Source | None = None) -> Iterator[Cluster | None]:
+    def opened(
+        self, threads: int, source: Source | None = None, stream: TextIO | None = None
+    ) -> Iterator[Cluster | None]:
         """The cluster; None for this process.
 
         Args:
             threads: that processes of this machine share.
             source: of the cluster.
+            stream: where the line about it goes; None for stdout.
 
         Raises:
             ClusterError: there is no scheduler.
@@ -152,17 +155,16 @@ class ClusterOptions:
             if self.scheduler is not None
             else local_cluster(workers, max(1, threads // workers))
         ) as client:
-            _print_cluster(client)
+            _print_cluster(client, stream)
             yield Cluster(client, source)
 
 
-def _print_cluster(client: Any) -> None:
+def _print_cluster(client: Any, stream: TextIO | None) -> None:
     threads = client.nthreads()
     address = client.scheduler.address
     text = f"{len(threads)} workers with {sum(threads.values())} threads at {address}"
-    more = {}
+    more: dict[str, Any] = {}
     if importlib.util.find_spec("bokeh") is not None and client.dashboard_link:
         text, more = f"{text}, dashboard {client.dashboard_link}", {"dashboard": client.dashboard_link}
-    _report.print_field(
-        "cluster", text, workers=len(threads), threads=sum(threads.values()), address=address, **more
-    )
+    more |= {"workers": len(threads), "threads": sum(threads.values()), "address": address}
+    _report.print_field("cluster", text, stream, **more)
