@@ -1,6 +1,7 @@
 """``train`` and ``predict`` with the processes of a cluster."""
 
 import json
+import os
 import sys
 
 import pytest
@@ -78,6 +79,20 @@ def test_flags_that_make_no_cluster(train, flags, said):
     directory, result = train(*flags)
     result.refused(said)
     assert not directory.exists()
+
+
+@pytest.mark.parametrize("flag", ["--train", "--labels-file", "--more-features"])
+@pytest.mark.parametrize("stream", ["a FIFO", "what this process alone has open"])
+def test_workers_read_no_streams(xmcjax, files, tmp_path, flag, stream):
+    """Nobody writes into the FIFO: what opened it would wait for ever."""
+    name = "/dev/stdin"
+    if stream == "a FIFO":
+        name = tmp_path / "fifo"
+        os.mkfifo(name)
+    train = ["train", "--train", files / "train.txt", "--model", tmp_path / "m"]
+    result = xmcjax(*train, "--local-cluster", 1, "--workers-read", flag, name)
+    result.refused(f"error: {flag}: expected a file that workers can open too", f"got {stream}: {name}")
+    assert not (tmp_path / "m").exists()
 
 
 def test_no_dask(train, monkeypatch):
