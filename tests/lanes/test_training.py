@@ -26,7 +26,8 @@ def data():
 
 @pytest.mark.parametrize("backend", ["auto", "jnp"])
 @pytest.mark.parametrize(
-    ("given", "trained"), [("f8", "f8"), (">f8", "f8"), ("f4", "f4"), ("f2", "f4"), ("i4", "f4"), (bool, "f4")]
+    ("given", "trained"),
+    [("f8", "f8"), (">f8", "f8"), ("f4", "f4"), ("f2", "f4"), ("i4", "f4"), (bool, "f4")],
 )
 def test_the_precision_follows_the_features_not_the_settings_of_the_process(given, trained, backend):
     X, Y = small()
