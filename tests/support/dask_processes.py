@@ -121,7 +121,7 @@ def cluster(folder: Path, workers: int = 0) -> Iterator[Cluster]:
         found.close()
 
 
-def _processes() -> Iterator[tuple[int, list[str], str]]:
+def processes() -> Iterator[tuple[int, list[str], str]]:
     """(process, fields of its stat behind the name, command) of what runs."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -140,13 +140,13 @@ _RUN = "spawn_main"
 def children(pid: int) -> list[int]:
     """Processes that a process has started and that Python's multiprocessing runs, such as local workers."""
     return [
-        number for number, (_, parent, *_), command in _processes() if parent == str(pid) and _RUN in command
+        number for number, (_, parent, *_), command in processes() if parent == str(pid) and _RUN in command
     ]
 
 
 def commands(group: int) -> list[str]:
     """Of the processes of a group."""
-    return [command for _, fields, command in _processes() if fields[2] == str(group)]
+    return [command for _, fields, command in processes() if fields[2] == str(group)]
 
 
 def wait_until(true: Callable[[], Any], seconds: float = 60) -> None:
