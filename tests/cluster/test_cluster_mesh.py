@@ -81,6 +81,34 @@ def test_two_processes_find_each_other(started):
     assert found[0][2] == found[1][2] == pytest.approx(alone, rel=1e-9)
 
 
+SIGTERM = """
+import signal, sys, time
+from xmcjax.cluster import join_mesh
+
+def handled(number, frame):
+    print("handled")
+    sys.exit(7)
+
+handler = handled if sys.argv[2] == "handled" else signal.Handlers[sys.argv[2]]
+signal.signal(signal.SIGTERM, handler)
+join_mesh(f"127.0.0.1:{sys.argv[1]}", 1, 0)
+assert signal.getsignal(signal.SIGTERM) is handler
+signal.raise_signal(signal.SIGTERM)
+time.sleep(0.1)
+print("still there")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize(
+    ("handler", "status", "said"),
+    [("SIG_DFL", -signal.SIGTERM, ""), ("handled", 7, "handled"), ("SIG_IGN", 0, "still there")],
+)
+def test_sigterm_does_in_a_mesh_what_it_did_before(handler, status, said):
+    done = python(SIGTERM, free_port(), handler, JAX_PLATFORMS="cpu")
+    assert (done.returncode, done.stdout.strip()) == (status, said), done.stderr
+
+
 def solved(mesh, C):
     """In a process of the mesh."""
     import jax

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -39,6 +41,9 @@ def join_mesh(
     coordinator: str | None = None, processes: int | None = None, process: int | None = None
 ) -> Mesh:
     """Joins the processes of a run by ``jax.distributed``; every process calls it, before it uses JAX.
+
+    SIGTERM does afterwards what it did before, where the main thread joins: JAX would keep it for its
+    service of preemption (``multihost_utils.reached_preemption_sync_point``), of which nothing is used here.
 
     Without arguments the numbers are those of SLURM (``srun``), Open MPI (``mpirun``) or Kubernetes, as JAX
     finds them in the environment, or of a ``jax.distributed`` that runs already.
@@ -109,6 +114,17 @@ def _start(numbers: dict[str, Any]) -> None:
     except RuntimeError as error:  # JAX was used before, or somebody has not come
         reason = str(error).splitlines()[0]
         raise ClusterError(f"this process could not join the others of a mesh: {reason}") from error
+    _take_sigterm_back()
+
+
+def _take_sigterm_back() -> None:
+    """Makes what Python knows of SIGTERM hold again: JAX has installed a handler that does nothing.
+
+    Later versions of JAX have an option that leaves the service out; 0.8 has none.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is threading.main_thread() and handler is not None:
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _address(text: Any) -> str:
