@@ -171,7 +171,9 @@ def test_the_line_about_a_cluster_does_not_stand_among_predictions(files, model)
     pytest.importorskip("distributed")
     predict = [sys.executable, "-m", "xmcjax", "predict", "--model", model, "--data", files / "test.txt"]
     found = [
-        subprocess.run([*predict, "--out", "-", *more], capture_output=True, text=True, check=True)
+        subprocess.run(
+            [*predict, "--out", "-", *more], capture_output=True, text=True, check=True, timeout=100
+        )
         for more in ([], ["--local-cluster", "1"])
     ]
     assert found[0].stdout == found[1].stdout != ""
