@@ -152,6 +152,22 @@ def test_a_run_out_of_time_says_that_it_is_not_calibrated(calibrated, monkeypatc
     assert not LinearModel.load(directory).calibrated
 
 
+def test_labels_of_few_rows_share_a_fit_within_their_part(xmcjax, files, tmp_path):
+    train = ("train", "--train", files / "train.txt", "--calibration", "sigmoid")
+    for name, labels in {"whole": "0:30", "a": "0:15", "b": "15:30"}.items():
+        xmcjax(*train, "--model", tmp_path / name, "--labels", labels).done()
+    merge = ("merge", "--parts", tmp_path / "a", tmp_path / "b", "--model", tmp_path / "merged")
+    xmcjax(*merge).done()
+    whole, merged = (LinearModel.load(tmp_path / name).calibration() for name in ("whole", "merged"))
+    assert whole is not None and merged is not None
+    positives = np.diff(load_xmc(files / "train.txt")[1].tocsc().indptr)
+    few = (positives > 0) & (positives < 10)
+    same = (whole.slope == merged.slope) & (whole.offset == merged.offset)
+    assert same[~few].all() and not same[few].any() and 3 < few.sum() < 27
+    for shard in (tmp_path / "whole").glob("shard*"):
+        assert shard.read_bytes() == (tmp_path / "merged" / shard.name).read_bytes()
+
+
 def test_parts_are_merged_with_theirs(calibrated, xmcjax, tmp_path, contents):
     """All labels here have rows enough for numbers of their own, so that the parts make the whole."""
     for name, labels in (("a", "0:2"), ("b", "2:5")):

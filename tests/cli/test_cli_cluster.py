@@ -1,7 +1,11 @@
 """``train`` and ``predict`` with the processes of a cluster."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 
 import pytest
 
@@ -78,6 +82,58 @@ def test_flags_that_make_no_cluster(train, flags, said):
     directory, result = train(*flags)
     result.refused(said)
     assert not directory.exists()
+
+
+@pytest.mark.parametrize("flag", ["--train", "--labels-file", "--more-features"])
+@pytest.mark.parametrize("stream", ["a FIFO", "what this process alone has open"])
+def test_workers_read_no_streams(xmcjax, files, tmp_path, flag, stream):
+    """Nobody writes into the FIFO: what opened it would wait for ever."""
+    name = "/dev/stdin"
+    if stream == "a FIFO":
+        name = tmp_path / "fifo"
+        os.mkfifo(name)
+    train = ["train", "--train", files / "train.txt", "--model", tmp_path / "m"]
+    result = xmcjax(*train, "--local-cluster", 1, "--workers-read", flag, name)
+    result.refused(f"error: {flag}: expected a file that workers can open too", f"got {stream}: {name}")
+    assert not (tmp_path / "m").exists()
+
+
+STARTED = """
+import signal, sys
+from xmcjax.cli.main import main
+
+# Where this suite itself runs in the background, its children ignore signals from the start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("to_all", [True, False])  # as a terminal does
+@pytest.mark.parametrize("seconds", [0, 0.3])
+def test_a_signal_while_the_cluster_starts_is_one_line(files, tmp_path, name, to_all, seconds):
+    train = ["train", "--train", files / "train.txt", "--model", tmp_path / "m", "--local-cluster", "1"]
+    run = subprocess.Popen(
+        [sys.executable, "-c", STARTED, *train],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        dask_processes.wait_until(lambda: dask_processes.children(run.pid))
+        time.sleep(seconds)
+        (os.killpg if to_all else os.kill)(run.pid, signal.Signals[name])
+        out, err = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    said = "interrupted" if name == "SIGINT" else f"ended by {name}"
+    assert err.strip() == f"xmcjax train: {said}; what is complete stays on disk"
+    assert run.returncode == 128 + signal.Signals[name] and "training" not in out
+    dask_processes.wait_until(lambda: not dask_processes.commands(run.pid))
 
 
 def test_no_dask(train, monkeypatch):

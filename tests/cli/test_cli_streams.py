@@ -167,6 +167,19 @@ def test_the_json_of_a_command_that_writes_to_a_pipe_is_on_stderr(piped, files, 
     assert content.count(b"\n") == 60 and '"rows": 60' in result.done().err and result.out == ""
 
 
+def test_the_line_about_a_cluster_does_not_stand_among_predictions(files, model):
+    pytest.importorskip("distributed")
+    predict = [sys.executable, "-m", "xmcjax", "predict", "--model", model, "--data", files / "test.txt"]
+    found = [
+        subprocess.run(
+            [*predict, "--out", "-", *more], capture_output=True, text=True, check=True, timeout=100
+        )
+        for more in ([], ["--local-cluster", "1"])
+    ]
+    assert found[0].stdout == found[1].stdout != ""
+    assert "cluster     1 workers with " in found[1].stderr
+
+
 def test_a_vocabulary_and_weights_of_another_program_from_a_pipe(piped, xmcjax, model, tmp_path):
     words = "".join(f"word{j}\n" for j in range(80)).encode()
     shown = piped(words, "inspect", "--model", model, "--label", 1, "--vocabulary", "-")[0].done().out

@@ -2,15 +2,17 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 
 import pytest
 
+from tests.support import dask_processes
 from tests.support import multinomial as helpers
-from tests.support.processes import python
-from xmcjax.cluster import ClusterError, join_mesh, local_cluster, run_on_mesh
+from tests.support.processes import ROOT, python
+from xmcjax.cluster import ClusterError, connected, join_mesh, local_cluster, run_on_mesh
 from xmcjax.solvers import multinomial
 
 PROGRAM = """
@@ -79,6 +81,34 @@ def test_two_processes_find_each_other(started):
     assert found[0][2] == found[1][2] == pytest.approx(alone, rel=1e-9)
 
 
+SIGTERM = """
+import signal, sys, time
+from xmcjax.cluster import join_mesh
+
+def handled(number, frame):
+    print("handled")
+    sys.exit(7)
+
+handler = handled if sys.argv[2] == "handled" else signal.Handlers[sys.argv[2]]
+signal.signal(signal.SIGTERM, handler)
+join_mesh(f"127.0.0.1:{sys.argv[1]}", 1, 0)
+assert signal.getsignal(signal.SIGTERM) is handler
+signal.raise_signal(signal.SIGTERM)
+time.sleep(0.1)
+print("still there")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize(
+    ("handler", "status", "said"),
+    [("SIG_DFL", -signal.SIGTERM, ""), ("handled", 7, "handled"), ("SIG_IGN", 0, "still there")],
+)
+def test_sigterm_does_in_a_mesh_what_it_did_before(handler, status, said):
+    done = python(SIGTERM, free_port(), handler, JAX_PLATFORMS="cpu")
+    assert (done.returncode, done.stdout.strip()) == (status, said), done.stderr
+
+
 def solved(mesh, C):
     """In a process of the mesh."""
     import jax
@@ -110,6 +140,68 @@ def test_a_dask_cluster_solves_one_problem_together_twice_and_says_who_failed():
             assert found[0][1] == found[1][1] == pytest.approx(alone, rel=2e-3)
         with pytest.raises(ClusterError, match=r"process 1 beside tcp://127.0.0.1:\d+: .*no such thing"):
             run_on_mesh(client, failing)
+
+
+ENDLESS = """
+import signal, sys, time
+from xmcjax.cluster import connected, local_cluster, run_on_mesh
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, where this suite runs in the background
+with connected(sys.argv[1]) if sys.argv[1:] else local_cluster(2) as client:
+    run_on_mesh(client, lambda mesh: time.sleep(600))
+"""
+
+
+def members(folder):
+    """Processes of a mesh whose requests are in this folder."""
+    return [x for _, _, x in dask_processes.processes() if "cluster._member" in x and str(folder) in x]
+
+
+def endless(folder, *arguments):
+    """A command that has started two processes of a mesh, in a group of its own."""
+    environment = os.environ | {"TMPDIR": str(folder), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", ENDLESS, *arguments]
+    run = subprocess.Popen(
+        command, env=environment, start_new_session=True, stderr=subprocess.PIPE, text=True
+    )
+    dask_processes.wait_until(lambda: len(members(folder)) == 2)
+    return run
+
+
+def nothing_is_left(folder):
+    dask_processes.wait_until(lambda: not members(folder))
+    dask_processes.wait_until(lambda: not list(folder.rglob("xmcjax-mesh-*")))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+@pytest.mark.parametrize("ended", ["Ctrl-C", "the command is killed", "the workers are killed"])
+def test_processes_of_a_mesh_end_with_the_call(tmp_path, ended):
+    run = endless(tmp_path)
+    if ended == "Ctrl-C":
+        os.killpg(run.pid, signal.SIGINT)
+        assert run.communicate(timeout=60)[1].splitlines()[-1] == "KeyboardInterrupt"
+    elif ended == "the command is killed":
+        run.kill()
+    else:
+        for worker in dask_processes.children(run.pid):
+            os.kill(worker, signal.SIGKILL)
+    nothing_is_left(tmp_path)
+    run.kill()
+    run.communicate(timeout=60)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, getattr(signal, "SIGKILL", None)])
+def test_processes_of_a_mesh_end_with_the_call_where_their_workers_stay(tmp_path, number):
+    with dask_processes.cluster(tmp_path / "dask", 2) as cluster:
+        with connected(cluster.address) as client:
+            client.wait_for_workers(2, timeout=60)
+        run = endless(tmp_path, cluster.address)
+        run.send_signal(number)
+        run.communicate(timeout=60)
+        nothing_is_left(tmp_path)
+        with connected(cluster.address) as client:
+            assert run_on_mesh(client, lambda mesh: mesh.size) == [2, 2]
 
 
 @pytest.mark.parametrize(

@@ -81,13 +81,14 @@ def test_form_and_order_of_the_data(data, references):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_float64_in_threads(threads):
-    """JAX's context managers hold in one thread; the workers take over what the caller has set."""
+    """JAX's context managers hold in one thread; the workers take over what training has set."""
     X, Y = small(dtype=np.float64)
     ours, _ = train(X, Y, n_jobs=threads, tol=1e-9)
     assert all(r.values.dtype == np.float64 for r in ours.values())
     assert all(r.gradient_norm < 1e-7 for r in ours.values() if r.newton_steps)
     with jax.enable_x64(False):
-        narrow, _ = train(X, Y, n_jobs=threads)
+        assert_same_bits(train(X, Y, n_jobs=threads, tol=1e-9)[0], ours)
+    narrow, _ = train(X.astype(np.float32), Y, n_jobs=threads)
     assert all(r.values.dtype == np.float32 for r in narrow.values())
 
 

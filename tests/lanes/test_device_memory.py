@@ -13,7 +13,7 @@ from jax.errors import JaxRuntimeError
 from tests.support.internals import device_blocks, device_memory, fitting
 from tests.support.lanes import small, train
 from xmcjax import inits, linops
-from xmcjax.lanes import OneVsAll, lanes_that_fit, train_one_vs_all
+from xmcjax.lanes import OneVsAll, lanes_that_fit, precision, train_one_vs_all
 from xmcjax.linops import DeviceMemoryError
 from xmcjax.native import PerformanceWarning
 from xmcjax.solvers import newton_cg
@@ -93,7 +93,8 @@ def test_training_takes_the_lanes_that_are_counted_and_compiles_once(backend, pr
     given = linops.make(X, backend=backend), plain.loss, np.ones(1), newton_cg.HParams()
 
     def work(of_free):
-        counts[32] = device_blocks.block_bytes(*given, 32, False, plain.penalty)
+        with precision(X.dtype):
+            counts[32] = device_blocks.block_bytes(*given, 32, False, plain.penalty)
         pretend(int(of_free * counts[32]))
         most.clear()
         observe = lambda step: most.append(len(step.labels))  # noqa: E731

@@ -5,21 +5,54 @@ from __future__ import annotations
 import sys
 import threading
 
+import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tests.support.lanes import matrix, small, train, vector
+from tests.support.lanes import assert_same_bits, matrix, small, train, vector
 from tests.support.processes import python
 from xmcjax import inits, losses
 from xmcjax.lanes import OneVsAll
 from xmcjax.linops import check_features, put
+from xmcjax.models import LinearModel, ShardWriter
 from xmcjax.solvers import Status
 
 
 @pytest.fixture(scope="module")
 def data():
     return small(dtype=np.float64)
+
+
+@pytest.mark.parametrize("backend", ["auto", "jnp"])
+@pytest.mark.parametrize(
+    ("given", "trained"),
+    [("f8", "f8"), (">f8", "f8"), ("f4", "f4"), ("f2", "f4"), ("i4", "f4"), (bool, "f4")],
+)
+def test_the_precision_follows_the_features_not_the_settings_of_the_process(given, trained, backend):
+    X, Y = small()
+    X, found = X.toarray() > 0 if given is bool else (4 * X.toarray()).astype(given), {}
+    for setting in (False, True):
+        with jax.enable_x64(setting):
+            found[setting], _ = train(X, Y, n_jobs=2, backend=backend, labels=np.arange(4))
+            assert jax.numpy.zeros(1).dtype == (np.float64 if setting else np.float32)
+    assert {result.values.dtype for result in found[False].values()} == {np.dtype(trained)}
+    assert_same_bits(*found.values())
+
+
+def test_features_in_float64_are_stored_and_resumed_under_the_settings_of_jax(data, tmp_path):
+    X, Y = data
+    meta = {"n_features": X.shape[1], "n_labels": Y.shape[1], "dtype": "float64"}
+    for labels in (range(10), None):
+        with (
+            jax.enable_x64(False),
+            ShardWriter(tmp_path / "m", meta, shard_size=10, resume=labels is None) as writer,
+        ):
+            labels = writer.missing() if labels is None else np.array(labels)
+            train(X, Y, lambda result: writer.add(*result[:7]), labels=labels)
+    ours, _ = train(X, Y)
+    W, _ = LinearModel.load(tmp_path / "m").dense_block(0, Y.shape[1])
+    np.testing.assert_array_equal(W, matrix(ours, X.shape[1])[0])
 
 
 @pytest.fixture

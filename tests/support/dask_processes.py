@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
@@ -121,18 +121,40 @@ def cluster(folder: Path, workers: int = 0) -> Iterator[Cluster]:
         found.close()
 
 
-def children(pid: int) -> list[int]:
-    """Processes that a process has started and that Python's multiprocessing runs, such as local workers."""
-    found = []
-    for folder in Path("/proc").iterdir():
+def processes() -> Iterator[tuple[int, list[str], str]]:
+    """(process, fields of its stat behind the name, command) of what runs."""
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
             command = (folder / "cmdline").read_text()
-        except (OSError, NotADirectoryError):  # it has ended meanwhile, or is no process
+        except OSError:  # it has ended meanwhile
             continue
-        if fields[1] == str(pid) and fields[0] != "Z" and "spawn_main" in command:
-            found.append(int(folder.name))
-    return found
+        if fields[0] != "Z":
+            yield int(folder.name), fields, command
+
+
+# In the commands of processes that multiprocessing starts.
+_RUN = "spawn_main"
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started and that Python's multiprocessing runs, such as local workers."""
+    return [
+        number for number, (_, parent, *_), command in processes() if parent == str(pid) and _RUN in command
+    ]
+
+
+def commands(group: int) -> list[str]:
+    """Of the processes of a group."""
+    return [command for _, fields, command in processes() if fields[2] == str(group)]
+
+
+def wait_until(true: Callable[[], Any], seconds: float = 60) -> None:
+    """Until something is so; an AssertionError where it is not in time."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def kill_one(pids: list[int]) -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.util
+import os
+import stat
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import numpy as np
 import tyro
 
+from xmcjax._file_kinds import kind_of
+from xmcjax._options import flag_of
 from xmcjax.cli import _report
 from xmcjax.cli._data import read_training, transformed
 from xmcjax.cluster import Part, Source, connected, local_cluster, predict_on_cluster, train_on_cluster
@@ -78,14 +82,47 @@ class TrainingFiles:
     @classmethod
     def of(cls, options: Any, transforms: Transforms) -> TrainingFiles:
         """With names that do not depend on the directory in which the command was started."""
-        files = ("train", "labels_file", "more_features")
-        given = {name: getattr(options, name) for name in files}
-        named = {name: path.absolute() for name, path in given.items() if path is not None}
+        named = {name: path.absolute() for name, path in _training_files(options).items()}
         return cls(dataclasses.replace(options, **named), transforms)
 
     def __call__(self) -> dict[str, Any]:
         dataset, _ = read_training(self.options)
         return {"X": transformed(self.options.train, dataset.X, self.transforms), "Y": dataset.y}
+
+
+def _training_files(options: Any) -> dict[str, Path]:
+    """Those that are given, by the names of the options of ``train``."""
+    given = {name: getattr(options, name) for name in ("train", "labels_file", "more_features")}
+    return {name: path for name, path in given.items() if path is not None}
+
+
+# Names that mean another file in another process.
+_OWN = ("/dev/stdin", "/dev/fd/", "/proc/")
+
+
+def check_workers_read(options: Any) -> None:
+    """Whether other processes can read the training data as well, which they cannot of a stream.
+
+    What is not there, and a directory, is left to those who read it.
+
+    Args:
+        options: of ``train``.
+
+    Raises:
+        ValueError: one of the files is a stream.
+    """
+    for name, path in _training_files(options).items():
+        try:
+            mode = os.stat(path).st_mode
+        except OSError:
+            continue
+        own = str(path.absolute()).startswith(_OWN)
+        if own or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            found = "what this process alone has open" if own else kind_of(mode)
+            raise ValueError(
+                f"{flag_of(name, path)}: expected a file that workers can open too (--workers-read), "
+                f"got {found}: {path}"
+            )
 
 
 # Processes of a cluster on one machine.
@@ -132,12 +169,15 @@ class ClusterOptions:
         return "--local-cluster" if scheduler is None else "--scheduler"
 
     @contextlib.contextmanager
-    def opened(self, threads: int, source: Source | None = None) -> Iterator[Cluster | None]:
+    def opened(
+        self, threads: int, source: Source | None = None, stream: TextIO | None = None
+    ) -> Iterator[Cluster | None]:
         """The cluster; None for this process.
 
         Args:
             threads: that processes of this machine share.
             source: of the cluster.
+            stream: where the line about it goes; None for stdout.
 
         Raises:
             ClusterError: there is no scheduler.
@@ -152,17 +192,16 @@ class ClusterOptions:
             if self.scheduler is not None
             else local_cluster(workers, max(1, threads // workers))
         ) as client:
-            _print_cluster(client)
+            _print_cluster(client, stream)
             yield Cluster(client, source)
 
 
-def _print_cluster(client: Any) -> None:
+def _print_cluster(client: Any, stream: TextIO | None) -> None:
     threads = client.nthreads()
     address = client.scheduler.address
     text = f"{len(threads)} workers with {sum(threads.values())} threads at {address}"
-    more = {}
+    more: dict[str, Any] = {}
     if importlib.util.find_spec("bokeh") is not None and client.dashboard_link:
         text, more = f"{text}, dashboard {client.dashboard_link}", {"dashboard": client.dashboard_link}
-    _report.print_field(
-        "cluster", text, workers=len(threads), threads=sum(threads.values()), address=address, **more
-    )
+    more |= {"workers": len(threads), "threads": sum(threads.values()), "address": address}
+    _report.print_field("cluster", text, stream, **more)

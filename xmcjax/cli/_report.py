@@ -89,9 +89,10 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def summary_stream(*outs: Path) -> TextIO:
-    """Where the summary of a command goes that wrote these files: to stderr where one of them is stdout."""
+    """Where the summary of a command goes that writes these files: to stderr where one of them is stdout."""
     own = os.fstat(1)
-    return sys.stderr if any(os.path.samestat(os.stat(out), own) for out in outs) else sys.stdout
+    there = (os.stat(out) for out in outs if os.path.exists(out))  # a file may be about to be written
+    return sys.stderr if any(os.path.samestat(found, own) for found in there) else sys.stdout
 
 
 def print_metrics(

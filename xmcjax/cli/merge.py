@@ -18,7 +18,7 @@ class Options:
     """Join parts of a model that were trained with `xmcjax train --labels A:B`, here or on other machines.
 
     The parts must be whole, of the same data and options, and hold every label once. The model has the bytes
-    of one that was trained at once.
+    of one that was trained at once, but for the calibration of labels of few rows, which share one in a part.
 
     Attributes:
         parts: directories of the parts, in any order.

@@ -120,8 +120,9 @@ def run(options: Options) -> None:
         like=f"as in {options.model}",
     )
     n_rows, form = 0, None if options.out_format == AUTO else options.out_format
+    stream = _report.summary_stream(options.out)
     with (
-        options.cluster.opened(threads) as cluster,
+        options.cluster.opened(threads, stream=stream) as cluster,
         contextlib.closing(pieces),
         prediction_file(options.out, form, n_labels=model.columns) as write,
         tqdm(unit="row", unit_scale=True, desc="predict", disable=None, file=sys.stderr) as bar,
@@ -137,7 +138,6 @@ def run(options: Options) -> None:
             n_rows += len(labels)
             bar.update(len(labels))
     written = f"{options.out} ({n_rows:,} rows, {top_k} labels per row)"
-    stream = _report.summary_stream(options.out)
     _report.print_field(
         "predictions", written, stream, file=str(options.out), rows=n_rows, labels_per_row=top_k
     )

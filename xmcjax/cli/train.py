@@ -15,7 +15,7 @@ from xmcjax._options import flag_of
 from xmcjax._range import check_range
 from xmcjax.cli import _report, _training
 from xmcjax.cli._cache import compilation_cache
-from xmcjax.cli._cluster import ClusterOptions, TrainingFiles
+from xmcjax.cli._cluster import ClusterOptions, TrainingFiles, check_workers_read
 from xmcjax.cli._data import DtypeName, SizedDataOptions, check_numbers, read_test, read_training, transformed
 from xmcjax.cli._environment import node_shares
 from xmcjax.cli._needs import check_least, memory_of, remedy, shape_of
@@ -208,6 +208,8 @@ def _check_cluster(options: Options, trainer: OneVsAll) -> None:
         )
     if options.calibration != "none":
         raise ValueError(f"{flag}: expected no --calibration, whose folds one process trains")
+    if options.workers_read:
+        check_workers_read(options)
 
 
 def _opened_stats(options: Options, trainer: OneVsAll) -> contextlib.AbstractContextManager[StepFile | None]:

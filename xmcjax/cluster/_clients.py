@@ -6,8 +6,12 @@ import contextlib
 import logging
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +26,9 @@ _FOLDER = "xmcjax-local-"
 
 # How often the processes are started before it is given up that none of them dies meanwhile.
 _STARTS = 4
+
+# Seconds that a cluster which is not wanted any more may go on with its start.
+_PATIENCE = 20
 
 #: Seconds for the first answer of a scheduler.
 CONNECT = 30
@@ -76,7 +83,7 @@ def local_cluster(workers: int, threads: int = 1) -> Iterator[Client]:
         config.set(settings),
         tempfile.TemporaryDirectory(prefix=f"{_FOLDER}{os.getpid()}-", ignore_cleanup_errors=True) as folder,
     ):
-        cluster = _started(
+        cluster = _begun(
             workers,
             lambda: distributed.LocalCluster(
                 n_workers=workers,
@@ -92,13 +99,48 @@ def local_cluster(workers: int, threads: int = 1) -> Iterator[Client]:
             yield client
 
 
-def _started(workers: int, start: Callable[[], Any]) -> Any:
+def _begun(workers: int, start: Callable[[], Any]) -> Any:
+    """What ``start`` returns, called in a thread, to which Ctrl-C and other signals do not come.
+
+    A cluster that is left while it starts cannot be closed, of which Dask tells with tracebacks. So it is
+    waited for, closed, and the signal goes on. What a terminal sends to all processes is held back from those
+    of the cluster: this one ends them.
+    """
+    begun, given_up = Future(), threading.Event()
+
+    def work() -> None:
+        _hold_back_signals_of_terminals()
+        try:
+            begun.set_result(_started(workers, start, given_up))
+        except BaseException as error:
+            begun.set_exception(error)
+
+    threading.Thread(target=work, name="xmcjax-cluster", daemon=True).start()
+    try:
+        return begun.result()
+    except KeyboardInterrupt:
+        given_up.set()
+        with contextlib.suppress(Exception):
+            begun.result(_PATIENCE).close()
+        raise
+
+
+def _hold_back_signals_of_terminals() -> None:
+    """What this thread starts from now on, threads and processes, takes no notice of SIGINT and SIGHUP."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+        # which multiprocessing starts where it is needed first, and lets SIGINT through afterwards
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+
+def _started(workers: int, start: Callable[[], Any], given_up: threading.Event) -> Any:
     """What ``start`` returns. A process that dies while it starts fails the whole: it is tried again."""
     for left in reversed(range(_STARTS)):
         try:
             return start()
         except RuntimeError as error:
-            if not left:
+            if not left or given_up.is_set():
                 raise ClusterError(
                     f"{workers} processes of a local cluster could not be started: {error}"
                 ) from error

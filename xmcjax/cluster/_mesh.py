@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +21,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from xmcjax._arguments import whole_number
+from xmcjax.cluster._dispatch import worker_of_task
 from xmcjax.cluster._errors import ClusterError
 
 if TYPE_CHECKING:
@@ -25,6 +31,8 @@ if TYPE_CHECKING:
 # the 30 s after which xmcjax itself does, and says which); for which one that has ended waits for the others.
 _COME, _HEARTBEAT, _PART = 50, 60, 30
 _MOST = 1 << 16
+# Seconds after which a worker looks again whether its process of a mesh is still wanted.
+_LOOK = 0.2
 #: The axis of the mesh.
 AXIS = "processes"
 
@@ -33,6 +41,9 @@ def join_mesh(
     coordinator: str | None = None, processes: int | None = None, process: int | None = None
 ) -> Mesh:
     """Joins the processes of a run by ``jax.distributed``; every process calls it, before it uses JAX.
+
+    SIGTERM does afterwards what it did before, where the main thread joins: JAX would keep it for its
+    service of preemption (``multihost_utils.reached_preemption_sync_point``), of which nothing is used here.
 
     Without arguments the numbers are those of SLURM (``srun``), Open MPI (``mpirun``) or Kubernetes, as JAX
     finds them in the environment, or of a ``jax.distributed`` that runs already.
@@ -103,6 +114,17 @@ def _start(numbers: dict[str, Any]) -> None:
     except RuntimeError as error:  # JAX was used before, or somebody has not come
         reason = str(error).splitlines()[0]
         raise ClusterError(f"this process could not join the others of a mesh: {reason}") from error
+    _take_sigterm_back()
+
+
+def _take_sigterm_back() -> None:
+    """Makes what Python knows of SIGTERM hold again: JAX has installed a handler that does nothing.
+
+    Later versions of JAX have an option that leaves the service out; 0.8 has none.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is threading.main_thread() and handler is not None:
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _address(text: Any) -> str:
@@ -117,7 +139,8 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
 
     The processes join one mesh (:func:`join_mesh`); the one beside the first worker keeps the others together
     and listens on the address by which its worker is reached. They are new ones because ``jax.distributed``
-    starts once in a process, and before JAX is used. Nothing is retried: a solver of classes that are
+    starts once in a process, and before JAX is used. They end with this call, also where it is interrupted or
+    a process of the cluster is killed. Nothing is retried: a solver of classes that are
     split over processes needs all of them; what has a checkpoint goes on from it in another call.
 
     Args:
@@ -148,12 +171,19 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
         raise ClusterError(f"worker {workers[0]}: {_in_a_line(error)}")
     port = ask.result()
     coordinator = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    tasks: list[Any] = [
-        client.submit(
-            _member, coordinator, len(workers), place, function, arguments, workers=[worker], **options
-        )
-        for place, worker in enumerate(workers)
-    ]
+    tasks: list[Any] = []
+    try:
+        for place, worker in enumerate(workers):
+            given = (coordinator, len(workers), place, function, arguments)
+            tasks.append(client.submit(_member, *given, workers=[worker], **options))
+        return _answers(workers, tasks)
+    finally:  # after Ctrl-C, too
+        with contextlib.suppress(OSError, CancelledError, asyncio.CancelledError):  # nobody hears it
+            client.cancel(tasks, force=True)
+
+
+def _answers(workers: list[str], tasks: list[Any]) -> list[Any]:
+    """What the processes beside these workers returned; ClusterError where one failed."""
     results, failed = [], []
     for worker, task in zip(workers, tasks, strict=True):
         error = task.exception()
@@ -189,15 +219,43 @@ def _member(
     """(result, None) of a new process of the mesh, or (None, its last words)."""
     import cloudpickle
 
-    with tempfile.TemporaryDirectory(prefix="xmcjax-mesh-") as folder:
+    # in the folder of the worker, which goes at the latest when the next worker finds that this one is gone
+    where: dict[str, Any] = dict(dir=worker_of_task().local_directory, ignore_cleanup_errors=True)
+    with tempfile.TemporaryDirectory(prefix="xmcjax-mesh-", **where) as folder:
         request, answer = Path(folder, "request"), Path(folder, "answer")
         request.write_bytes(cloudpickle.dumps((coordinator, count, place, function, arguments)))
         command = [sys.executable, "-m", "xmcjax.cluster._member", request, answer]
         path = os.pathsep.join(part for part in sys.path if part)
-        done = subprocess.run(
-            command, env=os.environ | {"PYTHONPATH": path}, stderr=subprocess.PIPE, text=True, check=False
-        )
-        if done.returncode or not answer.exists():
-            lines = done.stderr.strip().splitlines()
-            return None, lines[-1] if lines else f"it ended with status {done.returncode}"
+        pipes: dict[str, Any] = dict(stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, **pipes)
+        words = _last_words(process)
+        if process.returncode or not answer.exists():
+            return None, words or f"it ended with status {process.returncode}"
         return cloudpickle.loads(answer.read_bytes()), None
+
+
+def _last_words(process: subprocess.Popen) -> str:
+    """Its last line of errors when it has ended; it is ended where this task is not wanted any more.
+
+    The process ends as well where its standard input does, which this process holds as long as it is there.
+    """
+    held, process.stdin = process.stdin, None  # else it would be closed at once
+    assert held is not None and process.stderr is not None
+    try:
+        while _wanted():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                lines = process.communicate(timeout=_LOOK)[1].strip().splitlines()
+                return lines[-1] if lines else ""
+        return ""
+    finally:
+        process.kill()
+        process.wait()
+        for pipe in (held, process.stderr):
+            pipe.close()
+
+
+def _wanted() -> bool:
+    """Whether somebody waits for what this task returns: its client is there, and has not cancelled it."""
+    worker = worker_of_task()
+    task = worker.state.tasks.get(worker.get_current_task())
+    return task is not None and task.state != "cancelled"

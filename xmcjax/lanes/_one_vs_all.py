@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from xmcjax import _sparse
 from xmcjax._cores import blas_threads
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._lanes import StepRecord
 from xmcjax.lanes._newton_trainer import NewtonTrainer
 from xmcjax.lanes._options import OneVsAll
+from xmcjax.lanes._precision import precision
 from xmcjax.lanes._queue import make_queue
 from xmcjax.lanes._results import LabelResult, Summary
 from xmcjax.lanes._trainer import Trainer
@@ -29,7 +31,8 @@ def make_trainer(
     """What solves the problems: Newton's method, or the dual of a loss without curvature.
 
     Args:
-        X, Y, sample_weight, label_weights, options, sink, observe: of :func:`train_one_vs_all`.
+        X, Y, sample_weight, label_weights, options, sink, observe: of :func:`train_one_vs_all`, which calls
+            this within :func:`xmcjax.lanes.precision`.
 
     Example:
         >>> import scipy.sparse as sp
@@ -67,7 +70,8 @@ def train_one_vs_all(
     Nothing is kept: memory does not grow with the number of labels.
 
     Args:
-        X: features, scipy.sparse or dense [n, d], finite.
+        X: features, scipy.sparse or dense [n, d], finite. Those in float64 are trained in float64, all others
+            in float32, whatever ``jax_enable_x64`` is.
         Y: labels, scipy.sparse [n, L]; every stored non-zero is a label.
         options: how.
         sink: called with each label's result, in the order in which they end, one call at a time.
@@ -101,17 +105,20 @@ def train_one_vs_all(
             f"init {options.init.name} takes labels in the order of its tree: it cannot be told to begin "
             "no other"
         )
-    trainer = make_trainer(X, Y, sample_weight, label_weights, options, sink, observe)
-    labels = all_labels(trainer.Y) if labels is None else check_labels(labels, trainer.Y.shape[1])
-    tree = options.init.tree and options.max_iter > 0
-    return trainer.run(
-        make_queue(
-            trainer.Y,
-            labels,
-            tree=tree,
-            weight=trainer.weight,
-            threads=trainer.workers,
-            may_begin=may_begin,
-        ),
-        set(labels.tolist()) if tree else None,
-    )
+    X = _sparse.matrix(X)
+    with precision(X.dtype):
+        trainer = make_trainer(X, Y, sample_weight, label_weights, options, sink, observe)
+        del X  # which may be a copy in another format
+        labels = all_labels(trainer.Y) if labels is None else check_labels(labels, trainer.Y.shape[1])
+        tree = options.init.tree and options.max_iter > 0
+        return trainer.run(
+            make_queue(
+                trainer.Y,
+                labels,
+                tree=tree,
+                weight=trainer.weight,
+                threads=trainer.workers,
+                may_begin=may_begin,
+            ),
+            set(labels.tolist()) if tree else None,
+        )

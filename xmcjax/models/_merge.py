@@ -21,6 +21,9 @@ def merge_models(
 ) -> LinearModel:
     """Joins parts of one model; the result has the bytes of a model that was trained at once.
 
+    Except for a calibration: labels of fewer than ten positive rows share a slope and an offset, which each
+    part has fitted to its own labels.
+
     Args:
         parts: directories of complete models of the same data and options, which hold every label once
             between them. Every byte of them is compared with its hash.
