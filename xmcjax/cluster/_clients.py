@@ -120,7 +120,7 @@ def _begun(workers: int, start: Callable[[], Any]) -> Any:
         return begun.result()
     except KeyboardInterrupt:
         given_up.set()
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(ClusterError, RuntimeError, OSError):  # it failed, or takes too long
             begun.result(_PATIENCE).close()
         raise
 
