@@ -98,3 +98,19 @@ def test_criterion_is_the_sum_over_folds():
     u = (dense(kernel) @ alpha.reshape(N * C, LANES)).reshape(N, C, LANES)
     losses = np.log(np.exp(u).sum(axis=1)) - u[np.arange(N), y]
     np.testing.assert_allclose(found.value, [losses[k == FOLDS, k].sum() for k in range(LANES)], rtol=1e-8)
+
+
+def test_jit_and_vmap():
+    """Of whole criteria as functions of a hyperparameter, whose fits end by their residuals there."""
+    X = kernels.points(np.random.default_rng(0).normal(size=(N, 3)))
+    train = kernel_multinomial.fold_weights(FOLDS, LANES, np.float64)
+
+    def psi(w):
+        family = kernels.class_kernels(kernels.gram(kernels.RBF(w), X, memory=0), 2.0, 0.5, C)
+        problem = kernel_multinomial.kernel_problem(family, data()[1], train)
+        return kernel_multinomial.cv_criterion(problem, 1 - train, TIGHT).value
+
+    scales = np.array([0.3, 2.0])
+    expected = np.stack([psi(w) for w in scales])
+    np.testing.assert_allclose(jax.jit(psi)(scales[0]), expected[0], rtol=1e-8)
+    np.testing.assert_allclose(jax.vmap(psi)(jnp.asarray(scales)), expected, rtol=1e-8)

@@ -19,11 +19,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax.kernels import ClassKernels, Loadings
 from xmcjax.solvers.kernel_multinomial._excess import run_to_excess
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, without_lone_axis
+from xmcjax.solvers.kernel_multinomial._run import run
 from xmcjax.solvers.kernel_multinomial._state import State, init
 from xmcjax.solvers.kernel_multinomial._systems import HParams, adjoint
 
@@ -84,8 +86,8 @@ def cv_criterion(
     Args:
         problem: lane k has weight 0 on fold k: see :func:`fold_weights`.
         test_weight: t, [n, B], 0 but on fold k.
-        hp: limits and tolerances; fits end as those of :func:`run_to_excess` do, and k₃ is that of the
-            gradient's system.
+        hp: limits and tolerances; fits end as those of :func:`run_to_excess` do, in jit and vmap as those
+            of :func:`run`, and k₃ is that of the gradient's system.
         start: α of an earlier call, [n, C, B], at other hyperparameters.
 
     Example:
@@ -101,7 +103,9 @@ def cv_criterion(
         >>> psi(1.0) < psi(1000.0)
         True
     """
-    state = run_to_excess(problem, hp, init(problem, start))
+    traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, hp, start)))
+    # what a fit is above its minimum is looked at on the host
+    state = (run if traced else run_to_excess)(problem, hp, init(problem, start))
     value, s = _accumulated(problem.matrices_only(), test_weight, hp, state.u)
     return Criterion(value, _slopes(problem.kernel, state.alpha, s), state)
 
