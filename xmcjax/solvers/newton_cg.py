@@ -86,8 +86,9 @@ class HParams(NamedTuple):
         decrement: a lane has converged when ‖∇f‖ ≤ tolerance and its Newton decrement
             ½ ∇fᵀH⁻¹∇f, which is about f − f*, is at most decrement · f. With the bias at its
             minimum the gradient alone can be small too early. What CG has found of it counts, and a third
-            of the bound on the rest; before its first step that is ‖∇f‖²/2λ. CG goes on until what
-            it has found is more than that, or the whole is known to be less than nine times that.
+            of the bound on the rest; before its first step that is ‖∇f‖²/2λ, and with λ_b < λ also g_b²/2h,
+            h = λ_b + Σ_i c_i ℓ''. CG goes on until what it has found is more than decrement · f, or the whole
+            is known to be less than nine times that.
 
     Example:
         >>> HParams(l2=0.1)._replace(max_steps=50).max_steps
@@ -396,13 +397,13 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
 
     steps = state.steps + (lanes & ~fresh).astype(jnp.int32)
     status = jnp.where(steps >= hp.max_steps, Status.MAX_STEPS, Status.RUNNING)
-    # f − f* ≤ ‖∇f‖²/2λ, but for a bias that is free, about g_b²/2h. A part of that settles it for most; for
-    # the others CG works the decrement out.
+    # f − f* ≤ ‖∇f‖²/2λ, but for a bias that is free or has λ_b < λ, about g_b²/2h. A part of that settles it for
+    # most; for the others CG works the decrement out.
     gap = jnp.asarray(hp.decrement, dtype) * jnp.abs(value)
     small = gradient_norm <= problem.tolerance
-    of_bias = jnp.where(l2_bias == 0, gradient_bias**2, 0)
+    of_bias = jnp.where(l2_bias < l2, gradient_bias**2, 0)
     settled_by_bounds = (PART_OF_BOUND * gradient_norm**2 <= 2 * l2 * gap) & (
-        PART_OF_BOUND * of_bias <= 2 * jnp.sum(curvature, axis=0) * gap
+        PART_OF_BOUND * of_bias <= 2 * (jnp.sum(curvature, axis=0) + l2_bias) * gap
     )
     candidate = small & ~settled_by_bounds
     status = jnp.where(small, jnp.where(candidate, Status.RUNNING, Status.CONVERGED), status)
