@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from xmcjax.solvers._base import Status
 
@@ -16,6 +17,8 @@ from xmcjax.solvers._base import Status
 FARTHER = 16.0
 #: Of ε times the largest score, or the 1 that is the unit of margins, up to which z is taken for X w + b.
 ROUNDINGS = 32.0
+#: A bound on the scores of a start up to which their rounding is taken for none.
+LARGE = 128.0
 
 
 def size(w, bias):
@@ -59,6 +62,6 @@ def multiplied_out(problem, start, state):
 
 
 def drifted(exact, z):
-    """Whether z [n, B] is farther from X w + b, which `exact` is, than its own rounding; [B]."""
-    most = ROUNDINGS * jnp.finfo(z.dtype).eps * jnp.maximum(1, jnp.max(jnp.abs(exact), axis=0, initial=0))
-    return ~(jnp.max(jnp.abs(exact - z), axis=0, initial=0) <= most)
+    """Whether z [n, B] is farther from X w + b, which is `exact`, than rounding; [B], of NumPy or JAX."""
+    most = ROUNDINGS * np.finfo(z.dtype).eps * abs(exact).max(axis=0, initial=0).clip(1)
+    return ~(abs(exact - z).max(axis=0, initial=0) <= most)
