@@ -53,6 +53,13 @@ def squared_norms(X, dtype=None) -> np.ndarray:
     return found
 
 
+def largest_norm(X) -> float:
+    """The largest ‖x_i‖ of features [n, d], CSR or an array, in float64; some rows are squared at once."""
+    rows = len(X) if not sp.issparse(X) else max(X.shape[0] * _NUMBERS_AT_ONCE // max(X.nnz, 1), 1)
+    parts = (X[first : first + rows] for first in range(0, X.shape[0], max(rows, 1)))
+    return float(np.sqrt(max((squared_norms(part, np.float64).max() for part in parts), default=0.0)))
+
+
 def check_norms(X, dtype) -> None:
     """Raises ValueError, which names the first row, where ‖x_i‖² is not finite in `dtype`.
 

@@ -17,7 +17,7 @@ from tests.support.losses import CASES
 from tests.support.problems import lanes_problem, svm_problem
 from xmcjax import kernels, linops, losses, projections
 from xmcjax.kernels import RBF, Linear, Matern, Scaled
-from xmcjax.penalties import ElasticNet, HuberPenalty
+from xmcjax.penalties import L1, ElasticNet, HuberPenalty
 from xmcjax.solvers import kernel_multinomial, multiclass_dual, newton_cg, topk_sdca
 
 RAGGED = "expected rows of one length, found a ragged list"
@@ -316,6 +316,9 @@ def of_lanes():
     yield partial(make, op, y, losses.hinge), TypeError, "hinge has not"
     yield partial(make, op, y[1:], squared_hinge), ValueError, r"expected targets \[80, lanes\]"
     yield partial(make, op, y, squared_hinge, weight=np.ones((3, 1))), ValueError, "weight"
+    for wrong, found in (("l1", "'l1'"), (L1, "<class 'xmcjax.penalties.*L1'>")):
+        message = f"^penalty: expected an object of Penalty, got {found}$"
+        yield partial(make, op, y, squared_hinge, penalty=wrong), TypeError, message
     for wrong in (0, 2, np.nan):
         other = y.astype(np.float32)
         other[7, 1] = wrong

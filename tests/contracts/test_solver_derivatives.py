@@ -127,6 +127,21 @@ def test_derivatives_are_those_of_finite_differences(name):
         np.testing.assert_allclose(forward, jnp.sum(slope * direction), rtol=1e-8, atol=1e-8 * scale)
 
 
+def test_the_derivative_where_the_bias_begins_to_be_regularised():
+    """Below 0 there is no bias: at 0 the derivative is that to the right."""
+    arguments, given = newton_cg("logistic", "dense", 0.3)
+    values, weight, shift, l2, _ = (jnp.asarray(a) for a in given)
+
+    def number(r):
+        found = SOLVERS["newton_cg"].run(*arguments(values, weight, shift, l2, r))
+        return jnp.sum(found.value) + jnp.sum(found.weights.bias)
+
+    difference = (-3 * number(0.0) + 4 * number(STEP) - number(2 * STEP)) / (2 * STEP)
+    assert abs(difference) > 0.1
+    np.testing.assert_allclose(jax.grad(number)(0.0), difference, rtol=1e-5)
+    np.testing.assert_allclose(jax.jvp(number, (0.0,), (1.0,))[1], difference, rtol=1e-5)
+
+
 def test_kernel_values_that_were_given():
     hp = SOLVERS["kernel_multinomial"].hparams(tolerance=1e-13)
     matrix = X @ X.T + np.eye(N)

@@ -158,6 +158,19 @@ def test_features_far_from_zero(loss, backend):
     np.testing.assert_allclose(s.value, best.value, rtol=1e-2)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("l2_bias", [1e-6, 1e-3, 0.0])
+def test_a_bias_that_is_regularised_little(l2_bias, backend):
+    """What is left of its slope counts beside its own λ_b and curvature, not beside the λ of the weights."""
+    X, y = np.full((4, 1), 1e-3), np.ones((4, 1), int)
+    p = problem(
+        X if backend == "dense" else sp.csr_matrix(X), y, backend=backend, tolerance=1e-2, weight=1e-4
+    )
+    s = solve(p, newton_cg.HParams(l2_bias=l2_bias))
+    best = objectives.lane_minimum(X, y[:, 0], "squared_hinge", 1e-4, l2_bias=l2_bias)
+    assert s.status[0] == Status.CONVERGED and s.value[0] <= 1.01 * best + 1e-12
+
+
 @pytest.mark.parametrize("loss", SMOOTH)
 def test_the_gradient_norm(loss):
     X, y = lanes_problem()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
+import scipy.sparse as sp
 
 from xmcjax.lanes._clipping import Clipping
 from xmcjax.lanes._device_block import DeviceBlock
@@ -16,6 +17,7 @@ from xmcjax.losses import MarginLoss
 from xmcjax.native import InPlace, aligned_zeros, put_columns, take_columns
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status, newton_cg
+from xmcjax.solvers._far_starts import FARTHER, drifted
 
 _L2 = L2()
 # Lanes whose weights are gone through together: the lines of the cache in which they lie are read once.
@@ -35,6 +37,18 @@ class Block(Protocol):
 
     def numbers(self) -> dict[str, np.ndarray]:
         """Copies of the numbers that each lane has, when the step is made."""
+        ...
+
+    def again(self, lanes: Sequence[int], starts: np.ndarray) -> list[int]:
+        """Lanes that have converged begin again at their weights where their scores are others than X w + b.
+
+        Args:
+            lanes: those to be looked at.
+            starts: ‖(w, b)‖ that each of them started from.
+
+        Returns:
+            Those that begin again; see :func:`xmcjax.solvers._far_starts.multiplied_out`.
+        """
         ...
 
     def close(self) -> None:
@@ -170,6 +184,7 @@ class HostBlock:
             "cg_steps": count(),
             "active": count(),
         }
+        self._op = op
         self._step = InPlace(
             "newton_step",
             X=tuple(np.asarray(a) for a in op.arrays),
@@ -186,6 +201,18 @@ class HostBlock:
         for lane, _ in jobs:
             self._state["status"][lane] = Status.FRESH
             self._state["steps"][lane] = self._state["cg_steps"][lane] = 0
+
+    def again(self, lanes: Sequence[int], starts: np.ndarray) -> list[int]:
+        state, found = self._state, []
+        for lane, start in zip(lanes, starts.tolist(), strict=True):
+            w, bias = state["w"][:, lane], state["bias"][lane]
+            if start <= FARTHER * np.hypot(np.linalg.norm(w.astype(np.float64)), float(bias)):
+                continue
+            if drifted(_on_host(self._op) @ w + bias, state["z"][:, lane]):
+                state["direction"][:, lane], state["direction_bias"][lane] = w, bias
+                state["status"][lane] = Status.FRESH
+                found.append(lane)
+        return found
 
     def begin(self) -> None:
         """Nothing: the step is made by the thread that asks for its numbers."""
@@ -208,3 +235,12 @@ class HostBlock:
                 weighed = float(active[lane]) * heaviest[len(read)]
                 read.append(clipping.weights(w, float(values[lane]), weighed))
         return lambda: read
+
+
+def _on_host(op: Csr) -> sp.csr_array:
+    """X for SciPy, whose products need no threads of JAX; the arrays are not copied below 2³¹ entries."""
+    value, column, offset = (np.asarray(a) for a in op.arrays)
+    offset = np.ascontiguousarray(offset).view(np.int64)[:, 0]
+    if offset[-1] <= np.iinfo(np.int32).max:
+        offset = offset.astype(np.int32)
+    return sp.csr_array((value[: offset[-1]], column[: offset[-1]], offset), shape=op.shape)

@@ -29,6 +29,7 @@ from xmcjax.linops import LinOp, put
 from xmcjax.losses import MarginLoss
 from xmcjax.penalties import Penalty
 from xmcjax.solvers import Status, newton_cg
+from xmcjax.solvers._far_starts import multiplied_out
 
 # Entries of starts, positives and weights each, that go over in one call.
 ENTRIES = 1 << 16
@@ -154,6 +155,13 @@ class DeviceBlock:
         self._state.status.block_until_ready()
         return {name: _view(field).copy() for name, field in zip(NUMBERS, fields, strict=True)}
 
+    def again(self, lanes: Sequence[int], starts: np.ndarray) -> list[int]:
+        of_all = np.zeros(len(self._numbers.tolerance), self._dtype)
+        of_all[lanes] = np.minimum(starts, np.finfo(self._dtype).max)
+        self._state = _multiplied_out(self._problem, of_all, self._state)
+        fresh = _view(self._state.status) == Status.FRESH
+        return [lane for lane in lanes if fresh[lane]]
+
     def close(self) -> None:
         step, self._step = self._step, None
         if step is not None:
@@ -248,6 +256,9 @@ class _Read(NamedTuple):
 def _advanced(settings, problem, hp, state) -> newton_cg.State:
     with settings(None):
         return newton_cg.advance(problem, hp, state)
+
+
+_multiplied_out = jax.jit(multiplied_out, donate_argnums=(2,))
 
 
 def _placed(a: np.ndarray) -> jax.Array:

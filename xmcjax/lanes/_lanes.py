@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -13,7 +14,8 @@ from xmcjax.lanes._clipping import Clipping, keep_all
 from xmcjax.lanes._job import Job, Weights
 from xmcjax.linops import LinOp
 from xmcjax.losses import MarginLoss
-from xmcjax.solvers import newton_cg
+from xmcjax.solvers import Status, newton_cg
+from xmcjax.solvers._far_starts import FARTHER, LARGE
 
 
 class Solved(NamedTuple):
@@ -82,6 +84,8 @@ class Lanes:
         op, loss, weight, hp, size, options: as :func:`xmcjax.lanes._blocks.make_block` takes them.
         clipping: which weights are not read out; None for zeros only.
         doubts: asked of status, value, gradient norm and weighed active rows of each lane that ends.
+        largest_row: ‖x_i‖ is at most this; None where no job starts far from its end. Where a start is so
+            large that its rounding may matter, :mod:`~xmcjax.solvers._far_starts` has a look at the end.
 
     Example:
         >>> import scipy.sparse as sp
@@ -110,12 +114,16 @@ class Lanes:
         size: int,
         clipping: Clipping | None = None,
         doubts: Callable[[int, float, float, float], bool] | None = None,
+        largest_row: float | None = None,
         **options,
     ):
         self._n_features, self._keep_all = op.shape[1], keep_all(op.dtype)
         self._clipping, self._doubts = clipping or self._keep_all, doubts
         self._block = make_block(op, loss, weight, hp, size, **options)
         self._jobs: list[Job | None] = [None] * size
+        self._largest_row = largest_row
+        self._base: tuple[np.ndarray | None, float] = None, 0.0  # of the last start, and its ‖·‖²
+        self._far = np.zeros(size)  # ‖(w, b)‖ of starts that are large, 0 of the others
 
     @property
     def idle(self) -> int:
@@ -136,7 +144,30 @@ class Lanes:
         placed = list(zip(free, jobs, strict=False))
         for lane, job in placed:
             self._jobs[lane] = job
+            self._far[lane] = self._size_if_large(job)
         self._block.start(placed)
+
+    def _size_if_large(self, job: Job) -> float:
+        """‖(w, b)‖ of a start; 0 where its scores are too small to leave their rounding."""
+        if self._largest_row is None:
+            return 0.0
+        with np.errstate(over="ignore", invalid="ignore"):  # the status of a label says so
+            square = self._square(job)
+        of_weights = math.sqrt(max(square, 0.0))
+        large = self._largest_row * of_weights + abs(job.bias) > LARGE
+        return math.hypot(of_weights, job.bias) if large else 0.0
+
+    def _square(self, job: Job) -> float:
+        """‖w‖² of a start."""
+        values = job.values.astype(np.float64)
+        square = float(values @ values)
+        if job.base is None:
+            return square
+        if self._base[0] is not job.base:
+            base = job.base.astype(np.float64)
+            self._base = job.base, float(base @ base)
+        both = float(job.base[job.indices].astype(np.float64) @ values)
+        return square + job.scale * (job.scale * self._base[1] + 2 * both)
 
     def close(self) -> None:
         """Waits for a step that has begun, so that the memory of the lanes is free once they are dropped."""
@@ -150,6 +181,7 @@ class Lanes:
     def finish(self) -> tuple[Callable[[], list[Solved]], StepRecord]:
         """Waits for the step; returns what waits for the solutions of lanes that ended, and its numbers."""
         last = self._block.numbers()
+        self._go_on(last)
         seconds, thread_seconds = time.perf_counter() - self._begin[0], time.thread_time() - self._begin[1]
         busy = np.array([lane for lane, job in enumerate(self._jobs) if job is not None], int)
         record = StepRecord(
@@ -177,7 +209,7 @@ class Lanes:
             if some
         ]
         for lane in ended:
-            self._jobs[lane] = None
+            self._jobs[lane], self._far[lane] = None, 0.0
 
         def solved() -> list[Solved]:
             found = {lane: w for some, read in reads for lane, w in zip(some, read(), strict=True)}
@@ -199,6 +231,14 @@ class Lanes:
             ]
 
         return solved, record
+
+    def _go_on(self, last: dict[str, np.ndarray]) -> None:
+        """Lanes that came from far go on where their scores are not those of their weights."""
+        far = np.flatnonzero((self._far > 0) & (last["status"] == Status.CONVERGED))
+        if len(far):
+            again = self._block.again(far.tolist(), self._far[far])
+            last["status"][again] = Status.RUNNING
+            self._far[again] /= FARTHER  # or less, which they were found at
 
     def _doubtful(self, last: dict[str, np.ndarray], lane: int, heaviest: float) -> bool:
         if self._doubts is None:

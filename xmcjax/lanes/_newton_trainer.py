@@ -15,6 +15,7 @@ import numpy as np
 from xmcjax import _device_memory
 from xmcjax._cores import usable_cores
 from xmcjax._platform import default_platform
+from xmcjax._range import largest_norm
 from xmcjax.lanes._device_block import block_bytes
 from xmcjax.lanes._devices import lanes_that_fit, placed, worker_count
 from xmcjax.lanes._fitting import Fitting
@@ -48,6 +49,7 @@ class NewtonTrainer(Trainer):
         beside = 1 if default_platform() == "cpu" else max(1, usable_cores() // self.workers)
         self._problems = Problems(self._data, options, beside)
         self._solutions = Solutions(self._data, options)
+        self._largest_row = largest_norm(self._data.X)
         # Device results are awaited a step later, but for the starts that a tree waits for.
         self._overlaps = not self._data.native and not options.init.tree
         self._compiling = [threading.Lock() for _ in self.places]
@@ -153,7 +155,7 @@ class NewtonTrainer(Trainer):
         loss, penalty, data = self._options.loss, self._options.penalty, self._data
         more = dict(by_label=data.label_weights is not None, penalty=penalty)
         op = self.places[place].op
-        return Lanes(op, loss, data.row_weight, hp, size, clipping, doubts, **more)
+        return Lanes(op, loss, data.row_weight, hp, size, clipping, doubts, self._largest_row, **more)
 
     def _asked_for(self, place: int) -> int:
         """Lanes of a block that the caller wants, or that the sizes of X suggest."""

@@ -74,7 +74,8 @@ def lane_problem(
         penalty: R; None for ½ ‖w‖².
 
     Raises:
-        TypeError: a loss without curvature, or features that are no operator.
+        TypeError: a loss without curvature, features that are no operator, or a penalty that is no object of
+            :class:`~xmcjax.penalties.Penalty`.
         ValueError: shapes that do not match, targets that are neither −1 nor 1, weights or tolerances below 0
             or that are no numbers.
 
@@ -117,7 +118,7 @@ def lane_problem(
         spread("shift", shift),
         tolerance,
         loss,
-        L2() if penalty is None else penalty,
+        L2() if penalty is None else instance("penalty", penalty, Penalty),
     )
 
 

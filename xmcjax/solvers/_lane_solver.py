@@ -15,6 +15,12 @@ def _ended(problem: newton_cg.LaneProblem, hp, state) -> Solution:
     return Solution(Weights(state.w, state.bias), state.value, state.status, state)
 
 
+def _of_bias(l2_bias):
+    """Whether there is a bias, and λ_b, whose derivative at 0 is 1: that of a maximum with 0 is ½ there."""
+    has_bias = l2_bias >= 0
+    return has_bias, jnp.where(has_bias, l2_bias, 0)
+
+
 def _evaluated(parameters, x: Weights):
     """∇f and f of each lane."""
     problem, hp = parameters
@@ -23,7 +29,7 @@ def _evaluated(parameters, x: Weights):
     op, loss, dtype = differentiable(problem.op), problem.loss, problem.op.dtype
     y, c = problem.y.astype(dtype), problem.weight
     l2, l2_bias = jnp.asarray(hp.l2, dtype), jnp.asarray(hp.l2_bias, dtype)
-    has_bias, r = l2_bias >= 0, jnp.maximum(l2_bias, 0)
+    has_bias, r = _of_bias(l2_bias)
     z = op.matmat(x.w) + x.bias + problem.shift
     # ∇f = (λ w + Xᵀ ℓ', λ_b b + 1ᵀ ℓ')
     slope = c * loss.score_grad(z, y)
@@ -46,7 +52,7 @@ def _solve(parameters, x: Weights, right: Weights) -> Weights:
         max_cg=10 * (op.shape[1] + 1),
         preconditioner=0.0,
     )
-    has_bias, r = l2_bias >= 0, jnp.maximum(l2_bias, 0)
+    has_bias, r = _of_bias(l2_bias)
     lanes, enough = jnp.ones(x.bias.shape, bool), jnp.zeros_like(x.bias)
     w, bias, *_ = newton_cg.newton_direction(
         op, D, -right.w, -right.bias, l2, r, has_bias, lanes, enough, exact

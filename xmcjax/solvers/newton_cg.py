@@ -52,6 +52,7 @@ from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers._backtrack import backtrack
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._cg import PART_OF_BOUND, Progress, cg
+from xmcjax.solvers._far_starts import largest_start, multiplied_out
 from xmcjax.solvers._host_loop import run_in_calls
 from xmcjax.solvers._lane_cg import has_cg_kernels, lane_cg
 from xmcjax.solvers._lane_problem import LaneProblem as LaneProblem
@@ -86,8 +87,9 @@ class HParams(NamedTuple):
         decrement: a lane has converged when ‖∇f‖ ≤ tolerance and its Newton decrement
             ½ ∇fᵀH⁻¹∇f, which is about f − f*, is at most decrement · f. With the bias at its
             minimum the gradient alone can be small too early. What CG has found of it counts, and a third
-            of the bound on the rest; before its first step that is ‖∇f‖²/2λ. CG goes on until what
-            it has found is more than that, or the whole is known to be less than nine times that.
+            of the bound on the rest; before its first step that is ‖∇f‖²/2λ, and with λ_b < λ also g_b²/2h,
+            h = λ_b + Σ_i c_i ℓ''. CG goes on until what it has found is more than decrement · f, or the whole
+            is known to be less than nine times that.
 
     Example:
         >>> HParams(l2=0.1)._replace(max_steps=50).max_steps
@@ -234,6 +236,9 @@ def advance(problem: LaneProblem, hp: HParams, state: State, *, count: int = 1) 
 def run(problem: LaneProblem, hp: HParams, state: State) -> State:
     """Steps until every lane has ended.
 
+    Where a lane began at weights far larger than those at its end, X w + b is multiplied out before CONVERGED
+    is believed; the lane goes on where z, which has the rounding of its first scores, was another.
+
     Example:
         >>> from xmcjax import linops, losses
         >>> problem = lane_problem(linops.make([[1.0], [-1.0]]), [[1], [-1]], losses.logistic, tolerance=1e-3)
@@ -241,19 +246,27 @@ def run(problem: LaneProblem, hp: HParams, state: State) -> State:
         [1]
     """
 
-    def running(state: State) -> bool:
-        return bool(np.any(moving(np.asarray(state.status))))
+    def running(carry: tuple[State, jax.Array]) -> bool:
+        return bool(np.any(moving(np.asarray(carry[0].status))))
 
-    return run_in_calls(_at_most, running, problem, hp, state)
+    return run_in_calls(_at_most, running, problem, hp, (state, jnp.zeros_like(state.bias)))[0]
 
 
 @jax.jit
-def _at_most(problem: LaneProblem, hp: HParams, state: State, count) -> State:
-    return jax.lax.while_loop(
-        lambda made: (made[0] < count) & jnp.any(moving(made[1].status)),
-        lambda made: (made[0] + 1, step(problem, hp, made[1])),
-        (jnp.int32(0), state),
-    )[1]
+def _at_most(problem: LaneProblem, hp: HParams, carry: tuple[State, jax.Array], count):
+    def unfinished(carry):
+        return (carry[0] < count) & jnp.any(moving(carry[1].status))
+
+    def one_step(carry):
+        return carry[0] + 1, step(problem, hp, carry[1])
+
+    def until_they_end(carry):
+        made, state, before = carry
+        start = largest_start(state, before)
+        made, state = jax.lax.while_loop(unfinished, one_step, (made, state))
+        return made, multiplied_out(problem, start, state), start
+
+    return jax.lax.while_loop(unfinished, until_they_end, (jnp.int32(0), *carry))[1:]
 
 
 def moving(status):
@@ -396,13 +409,13 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
 
     steps = state.steps + (lanes & ~fresh).astype(jnp.int32)
     status = jnp.where(steps >= hp.max_steps, Status.MAX_STEPS, Status.RUNNING)
-    # f − f* ≤ ‖∇f‖²/2λ, but for a bias that is free, about g_b²/2h. A part of that settles it for most; for
-    # the others CG works the decrement out.
+    # f − f* ≤ ‖∇f‖²/2λ, but for a bias that is free or has λ_b < λ, about g_b²/2h. A part of that settles it
+    # for most; for the others CG works the decrement out.
     gap = jnp.asarray(hp.decrement, dtype) * jnp.abs(value)
     small = gradient_norm <= problem.tolerance
-    of_bias = jnp.where(l2_bias == 0, gradient_bias**2, 0)
+    of_bias = jnp.where(l2_bias < l2, gradient_bias**2, 0)
     settled_by_bounds = (PART_OF_BOUND * gradient_norm**2 <= 2 * l2 * gap) & (
-        PART_OF_BOUND * of_bias <= 2 * jnp.sum(curvature, axis=0) * gap
+        PART_OF_BOUND * of_bias <= 2 * (jnp.sum(curvature, axis=0) + l2_bias) * gap
     )
     candidate = small & ~settled_by_bounds
     status = jnp.where(small, jnp.where(candidate, Status.RUNNING, Status.CONVERGED), status)

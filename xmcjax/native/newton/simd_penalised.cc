@@ -4,6 +4,7 @@
 // The full product X·direction is made for a tile of lanes at once; everything else lane by lane, over
 // all rows for the margins and over the active rows for the next direction, so that the bits of a lane
 // do not depend on its neighbours.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -54,8 +55,9 @@ class PenalisedLane {
     if (!search()) return close(kLineSearchFailed);
     shift_bias();
     for (int64_t j = 0; j < a_.X.d; ++j) s_.w[j] += t_ * s_.p[j];
+    // anew: changes added to a value far above would leave its rounding
+    f_ = collect() + penalty_value();
     a_.value[lane_] = T(f_);
-    collect();
     s_.system.has_bias = a_.l2_bias >= 0;
     s_.system.build(a_.X, s_.entries, s_.w.data());
     finish();
@@ -65,8 +67,8 @@ class PenalisedLane {
  protected:
   // Σ c ℓ, Σ c ℓ', Σ c ℓ'' at z + t m + β, less the values at z where `change`.
   virtual Sums sums(T t, T beta, bool change) const = 0;
-  // The rows with a slope or a curvature at the new point; z goes there.
-  virtual void collect() = 0;
+  // The rows with a slope or a curvature at the new point, and Σ c ℓ; z goes there.
+  virtual double collect() = 0;
 
   const NewtonArgs<T>& a_;
   const int64_t lane_;
@@ -108,22 +110,22 @@ class PenalisedLane {
     return sum;
   }
 
+  // R(w), bias included
+  double penalty_value() const {
+    double sum = bias_value(bias_);
+    for (int64_t j = 0; j < a_.X.d; ++j)
+      if (s_.w[j] != 0) sum += penalty_.value(s_.w[j]);
+    return sum;
+  }
+
   double rounding(double f) const { return 4 * (sizeof(T) == 4 ? 0x1p-24 : 0x1p-53) * std::fabs(f); }
 
   // The largest t of 1, ½, ¼, … with f(t) − f(0) ≤ η t (gᵀp + R(w + p) − R(w)); a fresh lane takes 1.
   bool search() {
-    if (fresh_) {
-      f_ = sums(T(1), T(0), false).value + penalty_change(T(1));
-      t_ = 1;
-    } else {
-      const double before = a_.value[lane_];
-      int halvings = 0;
-      for (;; t_ *= T(0.5)) {
-        const double change = sums(t_, T(0), true).value + penalty_change(t_);
-        f_ = before + change;
-        if (change <= a_.armijo * t_ * a_.slope[lane_] + rounding(before)) break;
-        if (!(halvings++ < a_.max_backtracks)) return false;
-      }
+    for (int halvings = 0; !fresh_; t_ *= T(0.5)) {
+      const double change = sums(t_, T(0), true).value + penalty_change(t_);
+      if (change <= a_.armijo * t_ * a_.slope[lane_] + rounding(a_.value[lane_])) break;
+      if (!(halvings++ < a_.max_backtracks)) return false;
     }
     bias_ += t_ * a_.direction_bias[lane_];
     return true;
@@ -148,7 +150,7 @@ class PenalisedLane {
         const Sums next = sums(t_, beta_ + change, false);
         const double rise = next.value - at.value + bias_value(b + change) - bias_value(b);
         if (!(rise <= 0)) continue;
-        f_ += rise, beta_ += change, at = next, better = true;
+        beta_ += change, at = next, better = true;
         break;
       }
       if (!better) break;
@@ -238,13 +240,15 @@ class LaneOfLoss final : public PenalisedLane<T> {
     return s;
   }
 
-  void collect() override {
+  double collect() override {
     s_.entries.clear();
-    for (int64_t i = 0; i < padded_; i += N) {
+    double sum = 0;
+    const auto look_at = [&](int64_t i, V& values) {
       const V z = load(&s_.z[i]) + t_ * load(&s_.m[i]) + beta_, c = load(&s_.c[i]);
       V value, slope, curvature;
       loss_(z, load(&s_.y[i]), value, slope, curvature);
       value *= c, slope *= c, curvature *= c;
+      values += value;
       const V least = select(value > 0, T(0.5 * kLeastCurvature) * slope * slope / value, V{});
       curvature = maximum(curvature, least);
       const LanesOf<V> slopes(slope), curvatures(curvature);
@@ -253,8 +257,15 @@ class LaneOfLoss final : public PenalisedLane<T> {
         if (i + l < a_.X.n) s_.entries.push_back({int32_t(i + l), slopes[l], curvatures[l]});
       }
       store(&s_.z[i], z);
+    };
+    for (int64_t i = 0; i < padded_;) {
+      V values{};
+      for (const int64_t block = std::min(i + 64 * N, padded_); i < block; i += N) look_at(i, values);
+      const LanesOf<V> of_lanes(values);
+      for (int l = 0; l < N; ++l) sum += of_lanes[l];
     }
     a_.active[lane_] = int32_t(s_.entries.size());
+    return sum;
   }
 
   const Loss loss_;

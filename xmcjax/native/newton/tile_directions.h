@@ -81,10 +81,10 @@ class TileDirections : protected LaneTile<T> {
     if (!std::isfinite(a_.value[lane]) || !std::isfinite(a_.gradient_norm[lane])) {
       status = kNonFinite;
     } else if (a_.gradient_norm[lane] <= a_.tolerance[lane]) {
-      // f − f* ≤ ‖∇f‖²/2λ, but for a bias that is free, about g_b²/2h. A part of that settles it for most; for
-      // the others the decrement is worked out.
+      // f − f* ≤ ‖∇f‖²/2λ, but for a bias that is free or has λ_b < λ, about g_b²/2h. A part of that settles it
+      // for most; for the others the decrement is worked out.
       const double norm = a_.gradient_norm[lane], gap = a_.decrement * std::fabs(double(a_.value[lane]));
-      const double of_bias = a_.l2_bias == 0 ? gradient_bias_[l] * gradient_bias_[l] : 0;
+      const double of_bias = a_.l2_bias < a_.l2 ? gradient_bias_[l] * gradient_bias_[l] : 0;
       candidate_[l] = kPartOfBound * norm * norm > 2 * a_.l2 * gap ||
                       kPartOfBound * of_bias > 2 * bias_curvature(l) * gap;
       status = candidate_[l] ? kRunning : kConverged;
