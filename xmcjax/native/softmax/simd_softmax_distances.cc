@@ -1,5 +1,6 @@
 // Rows of scores as distributions over the classes, and how far others are from them: what a bound of the distance to
 // the minimum is made of (solvers/multinomial/_distributions.py).
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -63,12 +64,114 @@ void less_own(T* q, int64_t m, int32_t y, T c) {
   q[y] = -total(others);
 }
 
+// q log(q/p) - q + p, which is p for q = 0.
+template <class T>
+Wide<T> one_distance(Wide<T> q, Wide<T> log_p) {
+  return exponential(log_p) + select(q > 0, q * (logarithm(q) - log_p) - q, Wide<T>{});
+}
+
+// Rows of few classes side by side, a lane each: at [k * kWide + l] is class k of row l.
+constexpr int64_t kFewClasses = 48;
+
+template <class T>
+class FewClasses {
+ public:
+  FewClasses(int64_t m, int64_t rows) : m_(m), rows_(rows) {}
+
+  Wide<T> operator[](int64_t k) const { return load_wide(at_ + k * kWide<T>); }
+  void put(int64_t k, Wide<T> v) { store_wide(at_ + k * kWide<T>, v); }
+  // The rows of a matrix from one on, those that are not there as the first one.
+  void read(const T* from) {
+    for (int64_t l = 0; l < kWide<T>; ++l) {
+      const T* row = from + (l < rows_ ? l : 0) * m_;
+      for (int64_t k = 0; k < m_; ++k) at_[k * kWide<T> + l] = row[k];
+    }
+  }
+  void write(T* to) const {
+    for (int64_t l = 0; l < rows_; ++l)
+      for (int64_t k = 0; k < m_; ++k) to[l * m_ + k] = at_[k * kWide<T> + l];
+  }
+  // What f(k, v) makes of each, in its place.
+  template <class F>
+  void each(F&& f) {
+    for (int64_t k = 0; k < m_; ++k) put(k, f(k, (*this)[k]));
+  }
+
+ private:
+  const int64_t m_, rows_;
+  alignas(64) T at_[kFewClasses * kWide<T>];
+};
+
+// A number of each row, those that are not there as the first one; of whole numbers as reals.
+template <class T, class N>
+Wide<T> of_rows(const N* from, int64_t rows) {
+  T all[kWide<T>];
+  for (int64_t l = 0; l < kWide<T>; ++l) all[l] = T(from[l < rows ? l : 0]);
+  return load_wide(all);
+}
+
+template <class T>
+void put_rows(Wide<T> v, int64_t rows, T* to) {
+  store_part(to, rows, v);
+}
+
+// log(1 + x) for x ≥ 0, with all digits where x is small.
+template <class T>
+Wide<T> logarithm_of_more(Wide<T> x) {
+  const Wide<T> sum = x + T(1);
+  return logarithm(sum) + (x - (sum - T(1))) / sum;
+}
+
+// The largest of each row, and the place of the first that is.
+template <class T>
+struct Largest {
+  Wide<T> top, place;
+  Largest(const FewClasses<T>& z, int64_t m) : top(z[0]), place{} {
+    for (int64_t k = 1; k < m; ++k) {
+      const Wide<T> now = z[k];
+      place = select(now > top, wide(T(k)), place);
+      top = maximum(now, top);
+    }
+  }
+};
+
+// As less_own() of each row.
+template <class T>
+void less_own_each(FewClasses<T>& q, int64_t m, Wide<T> y, Wide<T> c) {
+  Wide<T> others{};
+  q.each([&](int64_t k, Wide<T> v) {
+    const Wide<T> now = select(y == T(k), Wide<T>{}, c * v);
+    others += now;
+    return now;
+  });
+  for (int64_t k = 0; k < m; ++k) q.put(k, select(y == T(k), -others, q[k]));
+}
+
 }  // namespace
 
 template <class T>
 void softmax_residuals(const SoftmaxResidualsArgs<T>& a, int64_t first, int64_t last) {
   const int64_t m = a.classes;
   const Poll poll;
+  for (; m <= kFewClasses && first < last; first += kWide<T>) {
+    const int64_t rows = std::min<int64_t>(last - first, kWide<T>);
+    poll(kExponential * m);
+    FewClasses<T> z(m, rows);
+    z.read(a.Z + first * m);
+    const Wide<T> y = of_rows<T>(a.y + first, rows), c = of_rows<T>(a.weight + first, rows);
+    Wide<T> own{}, sum{};
+    z.each([&](int64_t k, Wide<T> v) { return v + a.bias[k]; });
+    const Largest<T> of(z, m);
+    z.each([&](int64_t k, Wide<T> v) {
+      own = select(y == T(k), v, own);
+      const Wide<T> e = exponential(v - of.top);
+      sum += select(of.place == T(k), Wide<T>{}, e);
+      return e;
+    });
+    put_rows(of.top - own + logarithm_of_more<T>(sum), rows, a.losses + first);
+    less_own_each(z, m, y, c / (T(1) + sum));
+    z.write(a.Z + first * m);
+  }
   for (int64_t i = first; i < last; ++i) {
     poll(kExponential * m);
     T* z = a.Z + i * m;
@@ -87,6 +190,44 @@ void softmax_stepped(const SoftmaxSteppedArgs<T>& a, int64_t first, int64_t last
   constexpr T kFar = std::numeric_limits<T>::infinity(), kNever = -kFar;
   const int64_t m = a.classes;
   const Poll poll;
+  for (; m <= kFewClasses && first < last; first += kWide<T>) {
+    const int64_t rows = std::min<int64_t>(last - first, kWide<T>);
+    poll(2 * kExponential * m);
+    FewClasses<T> z(m, rows), u(m, rows);
+    z.read(a.Z + first * m), u.read(a.U + first * m);
+    const Wide<T> c = of_rows<T>(a.weight + first, rows);
+    z.each([&](int64_t k, Wide<T> v) { return v + a.bias[k]; });
+    const Largest<T> of(z, m);
+    Wide<T> others{}, mean{}, least = wide(kFar), most = wide(kNever), mass{};
+    for (int64_t k = 0; k < m; ++k) others += select(of.place == T(k), Wide<T>{}, exponential(z[k] - of.top));
+    const Wide<T> of_all = logarithm_of_more<T>(others);
+    z.each([&](int64_t k, Wide<T> v) {
+      const Wide<T> log_p = (v - of.top) - of_all, now = u[k] + a.direction[k];
+      u.put(k, now);
+      mean += exponential(log_p) * now;
+      return log_p;
+    });
+    u.each([&](int64_t, Wide<T> v) {
+      const Wide<T> now = v - mean;
+      least = minimum(now, least), most = maximum(now, most);
+      return now;
+    });
+    const bool linear = -largest<T>(-least) > -1;
+    u.each([&](int64_t k, Wide<T> v) {
+      const Wide<T> p = exponential(z[k]);
+      const Wide<T> straight = p * (v + T(1));
+      const Wide<T> q = linear ? straight : select(least > T(-1), straight, p * exponential(v - most));
+      mass += q;
+      return q;
+    });
+    const Wide<T> scale = T(1) / mass;
+    u.each([&](int64_t k, Wide<T> v) {
+      const Wide<T> q = scale * v, part = c * q;
+      for (int64_t l = 0; l < rows; ++l) totals[k] += double(part[l]);
+      return q;
+    });
+    z.write(a.Z + first * m), u.write(a.U + first * m);
+  }
   for (int64_t i = first; i < last; ++i) {
     poll(2 * kExponential * m);
     T *z = a.Z + i * m, *u = a.U + i * m;
@@ -135,6 +276,22 @@ template <class T>
 void softmax_distances(const SoftmaxDistancesArgs<T>& a, int64_t first, int64_t last) {
   const int64_t m = a.classes;
   const Poll poll;
+  for (; m <= kFewClasses && first < last; first += kWide<T>) {
+    const int64_t rows = std::min<int64_t>(last - first, kWide<T>);
+    poll(2 * kExponential * m);
+    FewClasses<T> log_p(m, rows), q(m, rows);
+    log_p.read(a.log_p + first * m), q.read(a.Q + first * m);
+    Wide<T> free{}, distance{};
+    for (int64_t k = 0; k < m; ++k) free += q[k] * (1 - a.kept[k]);
+    q.each([&](int64_t k, Wide<T> v) {
+      const Wide<T> now = v * a.kept[k] + free * a.taken[k];
+      distance += one_distance<T>(now, log_p[k]);
+      return now;
+    });
+    put_rows(distance, rows, a.distances + first);
+    less_own_each(q, m, of_rows<T>(a.y + first, rows), of_rows<T>(a.weight + first, rows));
+    q.write(a.Q + first * m);
+  }
   constexpr T kNever = -std::numeric_limits<T>::infinity();
   for (int64_t i = first; i < last; ++i) {
     poll(2 * kExponential * m);
@@ -150,8 +307,7 @@ void softmax_distances(const SoftmaxDistancesArgs<T>& a, int64_t first, int64_t 
       const Wide<T> now =
           load_some(q + j, count) * load_some(a.kept + j, count) + free * load_some(a.taken + j, count);
       store_some(q + j, count, now);
-      const Wide<T> beside = load_some(log_p + j, count, kNever), p = exponential(beside);
-      distance += p + select(now > 0, now * (logarithm(now) - beside) - now, Wide<T>{});
+      distance += one_distance<T>(now, load_some(log_p + j, count, kNever));
     });
     a.distances[i] = total(distance);
     less_own(q, m, a.y[i], a.weight[i]);
