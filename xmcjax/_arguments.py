@@ -183,12 +183,15 @@ def instance(name: str, value, base: type):
     return value
 
 
+_KINDS = {"i": "numbers", "u": "numbers", "f": "numbers", "b": "truth values", "M": "dates", "m": "durations"}
+
+
 def kind_of(classes: np.ndarray) -> str:
     """Of classes that may be compared: True is no other name of 1, nor is "1"."""
     if classes.dtype == object:
         kinds = sorted({_kind_of_one(value) for value in classes})
         return " and ".join(kinds) if kinds else "texts"
-    return "numbers" if classes.dtype.kind in "iuf" else "truth values" if classes.dtype == bool else "texts"
+    return _KINDS.get(classes.dtype.kind, "texts")
 
 
 def _kind_of_one(value) -> str:
@@ -200,7 +203,7 @@ def _kind_of_one(value) -> str:
 
 
 def of_one_dtype(*classes: np.ndarray) -> list[np.ndarray]:
-    """Classes that may be compared, in one dtype that has all of them: float64 would merge large integers."""
+    """Classes that may be compared, in one dtype, which for whole numbers of two kinds is not float64."""
     dtype = np.concatenate([part[:0] for part in classes]).dtype
     if dtype.kind == "f" and all(part.dtype.kind in "iub" for part in classes):  # int64 beside uint64
         dtype = np.dtype(object)

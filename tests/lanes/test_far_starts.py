@@ -11,10 +11,9 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import objectives
-from tests.support.internals import blocks
+from tests.support.internals import blocks, ranges
 from tests.support.lanes import native, small
 from xmcjax import OneVsAllClassifier, linops, losses
-from xmcjax._range import largest_norm
 from xmcjax.inits import Init, Starts
 from xmcjax.lanes import Job
 from xmcjax.penalties import L1, L2
@@ -135,6 +134,6 @@ def test_the_largest_norm_of_rows(dtype):
     X[::7] = 0
     best = np.sqrt((X.astype(np.float64) ** 2).sum(axis=1).max())
     for form in (X, sp.csr_array(X), sp.csr_array(X)[::-1]):
-        np.testing.assert_allclose(largest_norm(form), best, rtol=1e-12)
+        np.testing.assert_allclose(ranges.largest_norm(form), best, rtol=1e-12)
     for nothing in (X[:0], sp.csr_array((0, 3), dtype=dtype), sp.csr_array((4, 3), dtype=dtype), X[:, :0]):
-        assert largest_norm(nothing) == 0
+        assert ranges.largest_norm(nothing) == 0

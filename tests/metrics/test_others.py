@@ -184,9 +184,18 @@ def test_large_classes_of_two_dtypes_are_not_merged():
 
 def test_what_is_no_class():
     nan, one = [np.nan, 1.0], [1.0, 1.0]
+    dates = np.array(["2026-01-01", "NaT"], "datetime64[D]")
     texts, without = np.array(["a", "b"], object), np.array(["a", None], object)
-    for function in (metrics.micro_f1, metrics.macro_f1, lambda a, b: metrics.reject_curve(a, b, [1, 2])):
+    for function in (
+        metrics.micro_f1,
+        metrics.macro_f1,
+        lambda a, b: metrics.reject_curve(a, b, range(len(a))),
+    ):
         with pytest.raises(ValueError, match="y_pred: expected classes, found nan"):
             function(one, nan)
+        with pytest.raises(ValueError, match="y_true: expected classes, found nan"):
+            function(dates, dates)
+        with pytest.raises(TypeError, match="expected classes that are dates as in y_true, found texts"):
+            function(dates[:1], texts[:1])
         with pytest.raises(TypeError, match="y_true: expected classes of one kind, found objects"):
             function(without, texts)

@@ -125,6 +125,12 @@ def test_what_is_no_number_makes_none(way):
     with np.errstate(invalid="ignore"):
         R, losses = distributions.residuals(of, Z, np.zeros(9))
         assert not np.isfinite(losses[:3]).any() and np.isfinite(losses[3]) and np.isfinite(R[3]).all()
+        for place, K in ((0, 2), (1, 2), (0, 60), (59, 60)):
+            Z = np.zeros((3, K))
+            Z[1, place] = np.nan
+            one = distributions.Instances(np.full(3, 1 - place % 2, np.int32), np.ones(3), 1)
+            losses = distributions.residuals(one, Z, np.zeros(K))[1]
+            np.testing.assert_array_equal(np.isnan(losses), [False, True, False])
         Z, U = np.zeros((2, 9)), np.zeros((2, 9))
         U[0, 4] = np.inf
         two = of._replace(y=of.y[:2], weight=of.weight[:2])

@@ -114,3 +114,12 @@ def test_jit_and_vmap():
     expected = np.stack([psi(w) for w in scales])
     np.testing.assert_allclose(jax.jit(psi)(scales[0]), expected[0], rtol=1e-8)
     np.testing.assert_allclose(jax.vmap(psi)(jnp.asarray(scales)), expected, rtol=1e-8)
+
+
+def test_weights_alone_may_be_traced_and_the_tolerance_may_be_0():
+    problem, test = folds_of(model("flat"))
+    expected = kernel_multinomial.cv_criterion(problem, test, TIGHT).value
+    found = jax.jit(lambda weight: kernel_multinomial.cv_criterion(problem, weight, TIGHT).value)(test)
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+    found = kernel_multinomial.cv_criterion(problem, test, TIGHT._replace(tolerance=0.0)).value
+    np.testing.assert_allclose(found, expected, rtol=1e-8)

@@ -16,7 +16,7 @@ from tests.support.problems import BACKENDS, needs_native
 from xmcjax import linops, losses
 from xmcjax.penalties import L1, L2, ElasticNet, HuberPenalty
 from xmcjax.solvers import SOLVERS, Status
-from xmcjax.solvers._far_starts import multiplied_out, size
+from xmcjax.solvers.far_starts import multiplied_out, size
 
 N, D, LANES = 300, 8, 2
 

@@ -76,8 +76,14 @@ from xmcjax.solvers import (
 from xmcjax.solvers.multiclass_dual import _board, _row_places, _schedule, _wire
 from xmcjax.solvers.multinomial import _certificate as _multinomial_certificate
 from xmcjax.solvers.multinomial import _checkpoint as _multinomial_checkpoint
-from xmcjax.solvers.multinomial import _distributions as _multinomial_distributions
-from xmcjax.solvers.multinomial import _judge, _kronecker, _line_search, _mesh, _preconditioners
+from xmcjax.solvers.multinomial import (
+    _distributions,
+    _judge,
+    _kronecker,
+    _line_search,
+    _mesh,
+    _preconditioners,
+)
 from xmcjax.solvers.multinomial import _run as _multinomial_run
 
 SYSTEMS = _systems.SYSTEMS
@@ -145,7 +151,7 @@ entropic = _entropic.entropic
 smoothed = _formulations.smoothed
 search = _search
 multinomial_certificate = _multinomial_certificate
-multinomial_distributions = _multinomial_distributions
+multinomial_distributions = _distributions
 multinomial_judge = _judge
 multinomial_mesh = _mesh
 multinomial_run = _multinomial_run

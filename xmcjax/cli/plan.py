@@ -28,7 +28,6 @@ from xmcjax.lanes import (
     forecast,
     forecast_of_shape,
     model_bytes,
-    precision,
 )
 from xmcjax.losses import MARGIN_LOSSES
 
@@ -117,8 +116,7 @@ def run(options: Options) -> None:
         X, Y, shape = data.X, data.Y, shape_of(data.X, data.Y)
         reading = time.perf_counter() - begin
         counts = np.bincount(Y.indices, minlength=Y.shape[1])
-        with precision(X.dtype):
-            found = forecast(X, Y, trainer)
+        found = forecast(X, Y, trainer)
     else:
         shape, reading = _parsed(options.shape), 0.0
         _check_memory(options, shape, trainer.threads, 0.0, here)  # before anything is made

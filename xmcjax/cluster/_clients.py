@@ -10,7 +10,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,8 @@ _FOLDER = "xmcjax-local-"
 # How often the processes are started before it is given up that none of them dies meanwhile.
 _STARTS = 4
 
-# Seconds that a cluster which is not wanted any more may go on with its start.
-_PATIENCE = 20
+# Seconds that a cluster which is not wanted any more may go on with its start; and between looks at a start.
+_PATIENCE, _LOOK = 20, 0.2
 
 #: Seconds for the first answer of a scheduler.
 CONNECT = 30
@@ -117,12 +117,23 @@ def _begun(workers: int, start: Callable[[], Any]) -> Any:
 
     threading.Thread(target=work, name="xmcjax-cluster", daemon=True).start()
     try:
-        return begun.result()
-    except KeyboardInterrupt:
+        while not wait([begun], _LOOK).done:  # in turns, between which Windows hears Ctrl-C
+            pass
+    except BaseException:  # a signal, whatever its handler raises
         given_up.set()
-        with contextlib.suppress(ClusterError, RuntimeError, OSError):  # it failed, or takes too long
-            begun.result(_PATIENCE).close()
+        if not wait([begun], _PATIENCE).done:
+            begun.add_done_callback(_closed)
+        else:
+            _closed(begun)
         raise
+    return begun.result()
+
+
+def _closed(begun: Future) -> None:
+    """Closes a cluster that has come up and is not wanted any more."""
+    if begun.exception() is None:
+        with contextlib.suppress(RuntimeError, OSError):  # it is going down
+            begun.result().close()
 
 
 def _hold_back_signals_of_terminals() -> None:

@@ -178,7 +178,10 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
             tasks.append(client.submit(_member, *given, workers=[worker], **options))
         return _answers(workers, tasks)
     finally:  # after Ctrl-C, too
-        with contextlib.suppress(OSError, CancelledError, asyncio.CancelledError):  # nobody hears it
+        from distributed.client import ClosedClientError
+
+        # nobody hears it
+        with contextlib.suppress(OSError, CancelledError, asyncio.CancelledError, ClosedClientError):
             client.cancel(tasks, force=True)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-import scipy.sparse as sp
 
 from xmcjax.lanes._clipping import Clipping
 from xmcjax.lanes._device_block import DeviceBlock
@@ -17,7 +16,7 @@ from xmcjax.losses import MarginLoss
 from xmcjax.native import InPlace, aligned_zeros, put_columns, take_columns
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status, newton_cg
-from xmcjax.solvers._far_starts import FARTHER, drifted
+from xmcjax.solvers.far_starts import FARTHER, drifted
 
 _L2 = L2()
 # Lanes whose weights are gone through together: the lines of the cache in which they lie are read once.
@@ -47,7 +46,7 @@ class Block(Protocol):
             starts: ‖(w, b)‖ that each of them started from.
 
         Returns:
-            Those that begin again; see :func:`xmcjax.solvers._far_starts.multiplied_out`.
+            Those that begin again; see :func:`xmcjax.solvers.far_starts.multiplied_out`.
         """
         ...
 
@@ -204,11 +203,13 @@ class HostBlock:
 
     def again(self, lanes: Sequence[int], starts: np.ndarray) -> list[int]:
         state, found = self._state, []
+        X: Any = None  # for SciPy, whose products need no threads of JAX
         for lane, start in zip(lanes, starts.tolist(), strict=True):
             w, bias = state["w"][:, lane], state["bias"][lane]
             if start <= FARTHER * np.hypot(np.linalg.norm(w.astype(np.float64)), float(bias)):
                 continue
-            if drifted(_on_host(self._op) @ w + bias, state["z"][:, lane]):
+            X = self._op.to_scipy() if X is None else X
+            if drifted(X @ w + bias, state["z"][:, lane]):
                 state["direction"][:, lane], state["direction_bias"][lane] = w, bias
                 state["status"][lane] = Status.FRESH
                 found.append(lane)
@@ -235,12 +236,3 @@ class HostBlock:
                 weighed = float(active[lane]) * heaviest[len(read)]
                 read.append(clipping.weights(w, float(values[lane]), weighed))
         return lambda: read
-
-
-def _on_host(op: Csr) -> sp.csr_array:
-    """X for SciPy, whose products need no threads of JAX; the arrays are not copied below 2³¹ entries."""
-    value, column, offset = (np.asarray(a) for a in op.arrays)
-    offset = np.ascontiguousarray(offset).view(np.int64)[:, 0]
-    if offset[-1] <= np.iinfo(np.int32).max:
-        offset = offset.astype(np.int32)
-    return sp.csr_array((value[: offset[-1]], column[: offset[-1]], offset), shape=op.shape)

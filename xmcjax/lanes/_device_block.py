@@ -29,7 +29,7 @@ from xmcjax.linops import LinOp, put
 from xmcjax.losses import MarginLoss
 from xmcjax.penalties import Penalty
 from xmcjax.solvers import Status, newton_cg
-from xmcjax.solvers._far_starts import multiplied_out
+from xmcjax.solvers.far_starts import multiplied_out
 
 # Entries of starts, positives and weights each, that go over in one call.
 ENTRIES = 1 << 16
@@ -157,7 +157,7 @@ class DeviceBlock:
 
     def again(self, lanes: Sequence[int], starts: np.ndarray) -> list[int]:
         of_all = np.zeros(len(self._numbers.tolerance), self._dtype)
-        of_all[lanes] = np.minimum(starts, np.finfo(self._dtype).max)
+        of_all[lanes] = starts
         self._state = _multiplied_out(self._problem, of_all, self._state)
         fresh = _view(self._state.status) == Status.FRESH
         return [lane for lane in lanes if fresh[lane]]

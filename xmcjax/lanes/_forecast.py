@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax import _sparse
 from xmcjax.data import make_power_law
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._memory import Shape
@@ -74,6 +75,12 @@ def forecast(
     """
     if options.init.tree:
         raise ValueError(f"init {options.init.name} starts labels from one another: a sample says nothing")
+    X = _sparse.matrix(X)
+    with precision(X.dtype):
+        return _of_samples(X, Y, options, label_weights, labels, patience)
+
+
+def _of_samples(X, Y, options: OneVsAll, label_weights, labels, patience: float) -> Forecast:
     begin = time.perf_counter()
     trainer = make_trainer(X, Y, None, label_weights, options, _forget, None)
     counts = np.diff(trainer.Y.indptr)
@@ -127,11 +134,10 @@ def forecast_of_shape(shape: Shape, options: OneVsAll, dtype: str) -> tuple[np.n
     part = min(1.0, _MADE / shape.entries, _MADE / shape.labels)
     X, Y = _made(shape, part, dtype)
     counts = np.bincount(Y.indices, minlength=Y.shape[1])
-    with precision(X.dtype):
-        found = forecast(X, Y, options)
-        if part == 1:
-            return counts, found
-        fourth = forecast(*_made(shape, part / 4, dtype), options)
+    found = forecast(X, Y, options)
+    if part == 1:
+        return counts, found
+    fourth = forecast(*_made(shape, part / 4, dtype), options)
 
     def of_all(larger: float, smaller: float, least: float) -> float:
         growth = max(larger / 4 / smaller, least)  # of a label: there are 4 times as many

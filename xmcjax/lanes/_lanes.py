@@ -15,7 +15,10 @@ from xmcjax.lanes._job import Job, Weights
 from xmcjax.linops import LinOp
 from xmcjax.losses import MarginLoss
 from xmcjax.solvers import Status, newton_cg
-from xmcjax.solvers._far_starts import FARTHER, LARGE
+from xmcjax.solvers.far_starts import FARTHER, LARGE
+
+# A start that is larger counts as one of this size, so that it is looked at a few times at most.
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class Solved(NamedTuple):
@@ -85,7 +88,7 @@ class Lanes:
         clipping: which weights are not read out; None for zeros only.
         doubts: asked of status, value, gradient norm and weighed active rows of each lane that ends.
         largest_row: ‖x_i‖ is at most this; None where no job starts far from its end. Where a start is so
-            large that its rounding may matter, :mod:`~xmcjax.solvers._far_starts` has a look at the end.
+            large that its rounding may matter, :mod:`~xmcjax.solvers.far_starts` has a look at the end.
 
     Example:
         >>> import scipy.sparse as sp
@@ -155,7 +158,7 @@ class Lanes:
             square = self._square(job)
         of_weights = math.sqrt(max(square, 0.0))
         large = self._largest_row * of_weights + abs(job.bias) > LARGE
-        return math.hypot(of_weights, job.bias) if large else 0.0
+        return min(math.hypot(of_weights, job.bias), _LARGEST) if large else 0.0
 
     def _square(self, job: Job) -> float:
         """‖w‖² of a start."""

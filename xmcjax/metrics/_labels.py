@@ -62,7 +62,7 @@ def of_one_kind(y_true: np.ndarray, y_pred: np.ndarray) -> list[np.ndarray]:
     if kinds[0] != kinds[1] and not all(numeric):
         raise TypeError(f"y_pred: expected classes that are {kinds[0]} as in y_true, found {kinds[1]}")
     for name, y in (("y_true", y_true), ("y_pred", y_pred)):
-        if y.dtype.kind in "fO" and (y != y).any():
+        if y.dtype.kind in "fcmMO" and (y != y).any():
             raise ValueError(f"{name}: expected classes, found nan")
     return of_one_dtype(y_true, y_pred)
 

@@ -52,13 +52,13 @@ from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers._backtrack import backtrack
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._cg import PART_OF_BOUND, Progress, cg
-from xmcjax.solvers._far_starts import largest_start, multiplied_out
 from xmcjax.solvers._host_loop import run_in_calls
 from xmcjax.solvers._lane_cg import has_cg_kernels, lane_cg
 from xmcjax.solvers._lane_problem import LaneProblem as LaneProblem
 from xmcjax.solvers._lane_problem import lane_problem as lane_problem
 from xmcjax.solvers._plane_search import Plane, plane_search, rounding_error, sums_along
 from xmcjax.solvers._proximal_step import proximal_step
+from xmcjax.solvers.far_starts import largest_start, multiplied_out
 
 
 class HParams(NamedTuple):

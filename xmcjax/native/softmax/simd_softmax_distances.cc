@@ -110,11 +110,6 @@ Wide<T> of_rows(const N* from, int64_t rows) {
   return load_wide(all);
 }
 
-template <class T>
-void put_rows(Wide<T> v, int64_t rows, T* to) {
-  store_part(to, rows, v);
-}
-
 // log(1 + x) for x ≥ 0, with all digits where x is small.
 template <class T>
 Wide<T> logarithm_of_more(Wide<T> x) {
@@ -129,8 +124,9 @@ struct Largest {
   Largest(const FewClasses<T>& z, int64_t m) : top(z[0]), place{} {
     for (int64_t k = 1; k < m; ++k) {
       const Wide<T> now = z[k];
-      place = select(now > top, wide(T(k)), place);
-      top = maximum(now, top);
+      const auto better = (now > top) | (now != now);  // a NaN stays, and makes all others NaN
+      place = select(better, wide(T(k)), place);
+      top = select(better, now, top);
     }
   }
 };
@@ -168,7 +164,7 @@ void softmax_residuals(const SoftmaxResidualsArgs<T>& a, int64_t first, int64_t 
       sum += select(of.place == T(k), Wide<T>{}, e);
       return e;
     });
-    put_rows(of.top - own + logarithm_of_more<T>(sum), rows, a.losses + first);
+    store_part<T>(a.losses + first, rows, of.top - own + logarithm_of_more<T>(sum));
     less_own_each(z, m, y, c / (T(1) + sum));
     z.write(a.Z + first * m);
   }
@@ -288,7 +284,7 @@ void softmax_distances(const SoftmaxDistancesArgs<T>& a, int64_t first, int64_t 
       distance += one_distance<T>(now, log_p[k]);
       return now;
     });
-    put_rows(distance, rows, a.distances + first);
+    store_part(a.distances + first, rows, distance);
     less_own_each(q, m, of_rows<T>(a.y + first, rows), of_rows<T>(a.weight + first, rows));
     q.write(a.Q + first * m);
   }

@@ -103,9 +103,10 @@ def cv_criterion(
         >>> psi(1.0) < psi(1000.0)
         True
     """
-    traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, hp, start)))
+    state = init(problem, start)
+    traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, hp, state)))
     # what a fit is above its minimum is looked at on the host
-    state = (run if traced else run_to_excess)(problem, hp, init(problem, start))
+    state = (run if traced else run_to_excess)(problem, hp, state)
     value, s = _accumulated(problem.matrices_only(), test_weight, hp, state.u)
     return Criterion(value, _slopes(problem.kernel, state.alpha, s), state)
 

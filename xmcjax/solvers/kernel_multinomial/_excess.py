@@ -71,7 +71,9 @@ def run_to_excess(
         >>> Status(int(run_to_excess(problem, HParams(), init(problem), excess=1e-3).status[0])).name
         'CONVERGED'
     """
-    excess = Real(above=0).check("excess", _EXCESS * float(hp.tolerance) if excess is None else excess)
+    if excess is None:
+        excess = max(_EXCESS * float(hp.tolerance), float(jnp.finfo(problem.kernel.dtype).eps))
+    excess = Real(above=0).check("excess", excess)
     first = hp
     state = run(problem, hp, state, observe)
     for attempt in range(_ATTEMPTS + 1):
