@@ -233,8 +233,8 @@ def stack(kernel: Kernel, dtype) -> tuple[Kernel, int]:
         if isinstance(leaf, Kernel):
             own = type(leaf).__name__
             raise TypeError(
-                f"kernel: expected a pytree, whose leaves are the hyperparameters, got {own}: give the class "
-                "to jax.tree_util.register_dataclass"
+                f"kernel: expected a pytree, whose leaves are the hyperparameters, got {own}: let JAX know "
+                "the class as one, as docs/guide/own-parts.md does"
             )
     named = [
         (name, real_array(name, leaf))
