@@ -1,11 +1,12 @@
-"""Dataclasses as pytrees whose types are told apart."""
+"""Dataclasses as pytrees whose types are told apart, and trees that JAX traces."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
+from jax.core import Tracer
 
 T = TypeVar("T")
 
@@ -45,3 +46,8 @@ def pytree(*, data_fields: list[str], meta_fields: list[str]) -> Callable[[type[
         return cls
 
     return register
+
+
+def is_traced(tree: Any) -> bool:
+    """Whether JAX traces a leaf of a tree, whose numbers are then not known."""
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))

@@ -37,14 +37,18 @@ def largest(X) -> float:
 def squared_norms(X, dtype=None) -> np.ndarray:
     """‖x_i‖², [n], of the rows of a CSR matrix or an array, in the dtype given or its own.
 
-    Of an array some rows are squared at once, so that no copy of it is made.
+    Some rows are squared at once, so that no copy of X is made.
     """
     dtype = X.dtype if dtype is None else np.dtype(dtype)
     if sp.issparse(X):  # scipy's power and multiply would sort the entries
-        squares, found = np.square(X.data, dtype=dtype, casting="unsafe"), np.zeros(X.shape[0], dtype)
-        filled = np.diff(X.indptr) > 0
-        if filled.any():  # a sum ends where the next row with entries begins
-            found[filled] = np.add.reduceat(squares[: X.indptr[-1]], X.indptr[:-1][filled])
+        found, rows = np.zeros(X.shape[0], dtype), max(X.shape[0] * _NUMBERS_AT_ONCE // max(X.nnz, 1), 1)
+        for first in range(0, len(found), rows):
+            offsets = X.indptr[first : first + rows + 1]
+            squares = np.square(X.data[offsets[0] : offsets[-1]], dtype=dtype, casting="unsafe")
+            filled = np.diff(offsets) > 0
+            if filled.any():  # a sum ends where the next row with entries begins
+                begins = offsets[:-1][filled] - offsets[0]
+                found[first : first + rows][filled] = np.add.reduceat(squares, begins)
         return found
     found, rows = np.empty(len(X), dtype), max(_NUMBERS_AT_ONCE // max(X.shape[1], 1), 1)
     for first in range(0, len(X), rows):
@@ -54,10 +58,8 @@ def squared_norms(X, dtype=None) -> np.ndarray:
 
 
 def largest_norm(X) -> float:
-    """The largest ‖x_i‖ of features [n, d], CSR or an array, in float64; some rows are squared at once."""
-    rows = len(X) if not sp.issparse(X) else max(X.shape[0] * _NUMBERS_AT_ONCE // max(X.nnz, 1), 1)
-    parts = (X[first : first + rows] for first in range(0, X.shape[0], max(rows, 1)))
-    return float(np.sqrt(max((squared_norms(part, np.float64).max() for part in parts), default=0.0)))
+    """The largest ‖x_i‖ of features [n, d], CSR or an array, in float64; 0 where there is none."""
+    return float(np.sqrt(squared_norms(X, np.float64).max(initial=0.0)))
 
 
 def check_norms(X, dtype) -> None:

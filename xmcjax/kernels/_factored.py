@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 
 from xmcjax._fork import methods_need_threads_of_jax
-from xmcjax._pytrees import pytree
+from xmcjax._pytrees import is_traced, pytree
 from xmcjax.kernels._functions import Kernel, check_columns, stack
 
 
@@ -67,8 +66,7 @@ class Factored:
 
     def with_derivatives(self) -> Factors:
         """The factors, made anew where hyperparameters are traced: those that are kept have no derivative."""
-        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(self.kernel))
-        return self.made(self.kernel) if traced else self.factors
+        return self.made(self.kernel) if is_traced(self.kernel) else self.factors
 
     @property
     def n(self) -> int:

@@ -12,11 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import jax
 import numpy as np
-from jax.core import Tracer
 
 from xmcjax._device_memory import check_program
+from xmcjax._pytrees import is_traced
 from xmcjax.native import awaited
 
 # Seconds that a call may take; below them the next one makes as many iterations as fit in, at least twice and
@@ -79,7 +78,7 @@ def run_in_calls(
         problem, hp, state: to start from. Where JAX traces any of them, one call makes all iterations.
         observe: called with the state after each call; or None.
     """
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, hp, state))):
+    if is_traced((problem, hp, state)):
         return advance(problem, hp, state, ALL)
     calls = Calls(advance, problem, hp)
     while running(state):

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.core import Tracer
 
 from xmcjax._arguments import whole_number
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax._pytrees import is_traced
 from xmcjax.solvers._base import Status, remedies
 from xmcjax.solvers._implicit import Conditions, fixed, implicit, refused
 
@@ -148,7 +148,7 @@ class Solver:
         if isinstance(self.derivative, str):
             parameters = refused(self.derivative, parameters)
         given = fixed((*parameters, state))
-        if not self.pure and any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given)):
+        if not self.pure and is_traced(given):
             raise TypeError(
                 "expected arrays, found traced ones: this solver works on the host, outside jit and vmap"
             )

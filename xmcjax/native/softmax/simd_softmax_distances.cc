@@ -102,6 +102,15 @@ class FewClasses {
   alignas(64) T at_[kFewClasses * kWide<T>];
 };
 
+// f(i, rows) of the rows from i on, as many as there are lanes or are left, where classes are few; the first row that is
+// left to others.
+template <class T, class F>
+int64_t rows_together(int64_t m, int64_t first, int64_t last, F&& f) {
+  if (m > kFewClasses) return first;
+  for (int64_t i = first; i < last; i += kWide<T>) f(i, std::min<int64_t>(last - i, kWide<T>));
+  return last;
+}
+
 // A number of each row, those that are not there as the first one; of whole numbers as reals.
 template <class T, class N>
 Wide<T> of_rows(const N* from, int64_t rows) {
@@ -149,12 +158,11 @@ template <class T>
 void softmax_residuals(const SoftmaxResidualsArgs<T>& a, int64_t first, int64_t last) {
   const int64_t m = a.classes;
   const Poll poll;
-  for (; m <= kFewClasses && first < last; first += kWide<T>) {
-    const int64_t rows = std::min<int64_t>(last - first, kWide<T>);
+  first = rows_together<T>(m, first, last, [&](int64_t at, int64_t rows) {
     poll(kExponential * m);
     FewClasses<T> z(m, rows);
-    z.read(a.Z + first * m);
-    const Wide<T> y = of_rows<T>(a.y + first, rows), c = of_rows<T>(a.weight + first, rows);
+    z.read(a.Z + at * m);
+    const Wide<T> y = of_rows<T>(a.y + at, rows), c = of_rows<T>(a.weight + at, rows);
     Wide<T> own{}, sum{};
     z.each([&](int64_t k, Wide<T> v) { return v + a.bias[k]; });
     const Largest<T> of(z, m);
@@ -164,10 +172,10 @@ void softmax_residuals(const SoftmaxResidualsArgs<T>& a, int64_t first, int64_t 
       sum += select(of.place == T(k), Wide<T>{}, e);
       return e;
     });
-    store_part<T>(a.losses + first, rows, of.top - own + logarithm_of_more<T>(sum));
+    store_part<T>(a.losses + at, rows, of.top - own + logarithm_of_more<T>(sum));
     less_own_each(z, m, y, c / (T(1) + sum));
-    z.write(a.Z + first * m);
-  }
+    z.write(a.Z + at * m);
+  });
   for (int64_t i = first; i < last; ++i) {
     poll(kExponential * m);
     T* z = a.Z + i * m;
@@ -186,12 +194,11 @@ void softmax_stepped(const SoftmaxSteppedArgs<T>& a, int64_t first, int64_t last
   constexpr T kFar = std::numeric_limits<T>::infinity(), kNever = -kFar;
   const int64_t m = a.classes;
   const Poll poll;
-  for (; m <= kFewClasses && first < last; first += kWide<T>) {
-    const int64_t rows = std::min<int64_t>(last - first, kWide<T>);
+  first = rows_together<T>(m, first, last, [&](int64_t at, int64_t rows) {
     poll(2 * kExponential * m);
     FewClasses<T> z(m, rows), u(m, rows);
-    z.read(a.Z + first * m), u.read(a.U + first * m);
-    const Wide<T> c = of_rows<T>(a.weight + first, rows);
+    z.read(a.Z + at * m), u.read(a.U + at * m);
+    const Wide<T> c = of_rows<T>(a.weight + at, rows);
     z.each([&](int64_t k, Wide<T> v) { return v + a.bias[k]; });
     const Largest<T> of(z, m);
     Wide<T> others{}, mean{}, least = wide(kFar), most = wide(kNever), mass{};
@@ -222,8 +229,8 @@ void softmax_stepped(const SoftmaxSteppedArgs<T>& a, int64_t first, int64_t last
       for (int64_t l = 0; l < rows; ++l) totals[k] += double(part[l]);
       return q;
     });
-    z.write(a.Z + first * m), u.write(a.U + first * m);
-  }
+    z.write(a.Z + at * m), u.write(a.U + at * m);
+  });
   for (int64_t i = first; i < last; ++i) {
     poll(2 * kExponential * m);
     T *z = a.Z + i * m, *u = a.U + i * m;
@@ -272,11 +279,10 @@ template <class T>
 void softmax_distances(const SoftmaxDistancesArgs<T>& a, int64_t first, int64_t last) {
   const int64_t m = a.classes;
   const Poll poll;
-  for (; m <= kFewClasses && first < last; first += kWide<T>) {
-    const int64_t rows = std::min<int64_t>(last - first, kWide<T>);
+  first = rows_together<T>(m, first, last, [&](int64_t at, int64_t rows) {
     poll(2 * kExponential * m);
     FewClasses<T> log_p(m, rows), q(m, rows);
-    log_p.read(a.log_p + first * m), q.read(a.Q + first * m);
+    log_p.read(a.log_p + at * m), q.read(a.Q + at * m);
     Wide<T> free{}, distance{};
     for (int64_t k = 0; k < m; ++k) free += q[k] * (1 - a.kept[k]);
     q.each([&](int64_t k, Wide<T> v) {
@@ -284,10 +290,10 @@ void softmax_distances(const SoftmaxDistancesArgs<T>& a, int64_t first, int64_t 
       distance += one_distance<T>(now, log_p[k]);
       return now;
     });
-    store_part(a.distances + first, rows, distance);
-    less_own_each(q, m, of_rows<T>(a.y + first, rows), of_rows<T>(a.weight + first, rows));
-    q.write(a.Q + first * m);
-  }
+    store_part(a.distances + at, rows, distance);
+    less_own_each(q, m, of_rows<T>(a.y + at, rows), of_rows<T>(a.weight + at, rows));
+    q.write(a.Q + at * m);
+  });
   constexpr T kNever = -std::numeric_limits<T>::infinity();
   for (int64_t i = first; i < last; ++i) {
     poll(2 * kExponential * m);

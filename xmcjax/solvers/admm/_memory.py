@@ -6,11 +6,11 @@ import dataclasses
 from typing import Any
 
 import jax
-from jax.core import Tracer
 
 from xmcjax import _device_memory
 from xmcjax._device_memory import DeviceMemoryError, counted, described, held, smaller
 from xmcjax._memory import size
+from xmcjax._pytrees import is_traced
 from xmcjax.solvers.admm._problem import Problem
 
 
@@ -28,7 +28,7 @@ def check_memory(problem: Problem, start: Any, advance: Any, hp: Any) -> None:
     Raises:
         DeviceMemoryError: they do not; the text says how many would.
     """
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(problem)):
+    if is_traced(problem):
         return
     device = _device_memory.device_of(problem.features)
     free = _device_memory.free_memory(device)

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
-from jax.core import Tracer
 
 from xmcjax._arguments import number, whole_number
 from xmcjax._cores import usable_cores
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax._pytrees import is_traced
 from xmcjax._settings import settings_here
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified, certified_kernel
@@ -96,7 +96,7 @@ def proved(
         problem, hp, state: of :func:`run`.
         observe: called with the progress of the first lane after each call of the device; or None.
     """
-    traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, hp, state)))
+    traced = is_traced((problem, hp, state))
     if not traced:
         if not number("tol", hp.tol) >= 0:
             raise ValueError(f"tol: expected a number from 0, got {hp.tol}")

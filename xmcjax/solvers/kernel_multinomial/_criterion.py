@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax._pytrees import is_traced
 from xmcjax.kernels import ClassKernels, Loadings
 from xmcjax.solvers.kernel_multinomial._excess import run_to_excess
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, without_lone_axis
@@ -104,7 +104,7 @@ def cv_criterion(
         True
     """
     state = init(problem, start)
-    traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, hp, state)))
+    traced = is_traced((problem, hp, state))
     # what a fit is above its minimum is looked at on the host
     state = (run if traced else run_to_excess)(problem, hp, state)
     value, s = _accumulated(problem.matrices_only(), test_weight, hp, state.u)

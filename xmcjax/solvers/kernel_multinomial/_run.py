@@ -7,9 +7,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax._pytrees import is_traced
 from xmcjax.solvers._host_loop import run_in_calls
 from xmcjax.solvers.kernel_multinomial._conjugate import conjugate_step, conjugate_steps
 from xmcjax.solvers.kernel_multinomial._newton import newton_step
@@ -70,7 +70,7 @@ def run(
     if observe is not None and not callable(observe):
         raise TypeError(f"observe: expected a function of the state, got {type(observe).__name__}")
     problem = problem.matrices_only()
-    traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((problem, hp, state)))
+    traced = is_traced((problem, hp, state))
     rough = problem if traced or not problem.conjugate else problem.with_single()
 
     def running(*phases: Phase):
