@@ -46,7 +46,7 @@ class Block(Protocol):
             starts: ‖(w, b)‖ that each of them started from.
 
         Returns:
-            Those that begin again; see :func:`xmcjax.solvers.far_starts.multiplied_out`.
+            Those that begin again; see ``xmcjax.solvers.far_starts.multiplied_out``.
         """
         ...
 

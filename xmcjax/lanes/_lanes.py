@@ -88,7 +88,7 @@ class Lanes:
         clipping: which weights are not read out; None for zeros only.
         doubts: asked of status, value, gradient norm and weighed active rows of each lane that ends.
         largest_row: ‖x_i‖ is at most this; None where no job starts far from its end. Where a start is so
-            large that its rounding may matter, :mod:`~xmcjax.solvers.far_starts` has a look at the end.
+            large that its rounding may matter, ``xmcjax.solvers.far_starts`` has a look at the end.
 
     Example:
         >>> import scipy.sparse as sp

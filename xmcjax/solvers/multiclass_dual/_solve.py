@@ -42,7 +42,7 @@ class Solution(NamedTuple):
         'CONVERGED'
     """
 
-    #: [d, m], in the dtype of X, with the backend "dense" or "jnp" as JAX has it: float32 without
+    #: [d, m], in the dtype of X, with the backend "dense" or "jnp" in JAX's, which is float32 without
     #: jax_enable_x64
     W: np.ndarray
     alpha: sp.csr_array  #: dual variables, [n, m]
