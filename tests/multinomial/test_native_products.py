@@ -75,3 +75,51 @@ def test_directions_of_few_rows_do_not_depend_on_the_threads(n):
     for others in found[1:]:
         for one, other in zip(found[0], others, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("classes", [3, 31, 32, 33, 64, 65, 96, 150, 192, 193])
+def test_products_with_the_hessian_of_any_number_of_classes(classes, dtype, monkeypatch):
+    """Sums of a row stay in registers where they are neither few nor too many; the last register may overlap."""
+    monkeypatch.setattr("xmcjax.solvers.multinomial._scores._FEW", 1 << 60)  # in the dtype of X
+    rng = np.random.default_rng(classes)
+    X, y = helpers.sparse_set(300, 30, classes, dtype=dtype)
+    problem = helpers.problem(X, y, intercept=True, weight=rng.uniform(0.1, 3, 300).astype(dtype))
+    scores = block_newton.scores_of(problem, precise=True, threads=1)
+    P = rng.dirichlet(np.ones(classes), 300).astype(dtype)
+    right = rng.normal(size=(31, classes)).astype(dtype)
+    right -= right.mean(axis=1, keepdims=True)
+    x, r, sums = np.empty_like(right), right.copy(), np.empty(2)
+    given = dict(inverse=np.ones_like(right), ridge=0.5, least=np.array([0.0, 0.0, -1.0, -1.0]))
+    scores.solve(P, **given, max_steps=3, r=r, x=x, sums=sums)
+    assert sums[0] == 3
+    wide, c = x.astype(np.float64), problem.weight.astype(np.float64)
+    U = X @ wide[:-1] + wide[-1]
+    R = np.asarray(c)[:, None] * P * (U - np.sum(P * U, axis=1, keepdims=True))
+    left = right - np.vstack([X.T @ R + 0.5 * wide[:-1], R.sum(axis=0)])
+    left -= left.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(r, left, atol=2e-4 if dtype == np.float32 else 1e-12)
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("lanes", [1, 2, 7, 8, 9, 17, 150])
+def test_right_sides_and_steps(lanes, dtype):
+    rng = np.random.default_rng(lanes)
+    V, (gradient, direction) = rng.normal(size=(5, lanes)), rng.normal(size=(2, 5, lanes)).astype(dtype)
+    inverse = rng.uniform(1, 2, (5, lanes)).astype(dtype)
+    r, moved, three, two = np.empty_like(gradient), np.empty_like(V), np.empty(3), np.empty(2)
+    given = dict(V=V, gradient=gradient, inverse=inverse, ridge=0.3, threads=1)
+    native.InPlace.once("softmax_right_side", **given, r=r, sums=three)
+    native.InPlace.once("softmax_moved", V=V, direction=direction, threads=1, moved=moved, sums=two)
+    ridged = gradient + np.r_[0.3, 0.3, 0.3, 0.3, 0.0][:, None] * V
+    z = inverse * (right := ridged.mean(axis=1, keepdims=True) - ridged)
+    z -= z.mean(axis=1, keepdims=True)
+    close = dict(rtol=1e-5, atol=1e-5) if dtype == np.float32 else dict(rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(r, right, **close)
+    squares = np.vdot(ridged, ridged), np.vdot(V[:-1], V[:-1])
+    np.testing.assert_allclose(three, [*squares, np.vdot(right, z)], **close)
+    np.testing.assert_allclose(moved, V + direction, rtol=1e-15)
+    D = direction[:-1].astype(np.float64)
+    np.testing.assert_allclose(two, [np.vdot(V[:-1], D), np.vdot(D, D)], rtol=1e-12)

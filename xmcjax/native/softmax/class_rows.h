@@ -14,9 +14,21 @@ namespace xmcjax::XMCJAX_ISA {
 
 constexpr int kMostRegisters = 12;  // of sums; an entry and what it is multiplied by take others
 
-// out[j] = Σ term(e)(j) over the entries first .. last-1, a register of classes at each j = 0, N, 2 N, … and at `end`.
-template <int R, class T, class Term>
-void register_sums(int64_t first, int64_t last, int64_t end, const Term& term, T* out) {
+// What is done with R registers of sums, those of the classes 0, N, 2 N, … and at last of `end`.
+template <class T>
+struct Stored {
+  T* out;
+  template <int R>
+  XMCJAX_INLINE void operator()(const Wide<T> (&sum)[R], int64_t end) const {
+#pragma GCC unroll 12
+    for (int r = 0; r < R - 1; ++r) store_wide(out + r * kWide<T>, sum[r]);
+    store_wide(out + end, sum[R - 1]);
+  }
+};
+
+// Σ term(e)(j) over the entries first .. last-1, a register of classes at each j = 0, N, 2 N, … and at `end`.
+template <int R, class T, class Term, class Use>
+void register_sums(int64_t first, int64_t last, int64_t end, const Term& term, const Use& use) {
   constexpr int N = kWide<T>;
   Wide<T> sum[R] = {};
   for (int64_t e = first; e < last; ++e) {
@@ -25,17 +37,15 @@ void register_sums(int64_t first, int64_t last, int64_t end, const Term& term, T
     for (int r = 0; r < R - 1; ++r) sum[r] += of(r * N);
     sum[R - 1] += of(end);
   }
-#pragma GCC unroll 12
-  for (int r = 0; r < R - 1; ++r) store_wide(out + r * N, sum[r]);
-  store_wide(out + end, sum[R - 1]);
+  use(sum, end);
 }
 
-template <int R, class T, class Term>
-void registers_of(int64_t count, int64_t first, int64_t last, int64_t end, const Term& term, T* out) {
+template <int R, class T, class Term, class Use>
+void registers_of(int64_t count, int64_t first, int64_t last, int64_t end, const Term& term, const Use& use) {
   if (count == R) {
-    register_sums<R>(first, last, end, term, out);
+    register_sums<R, T>(first, last, end, term, use);
   } else if constexpr (R > 1) {
-    registers_of<R - 1>(count, first, last, end, term, out);
+    registers_of<R - 1, T>(count, first, last, end, term, use);
   }
 }
 
@@ -47,9 +57,9 @@ void class_sums(int64_t first, int64_t last, int64_t m, const Term& term, T* out
   const int64_t registers = (m + N - 1) / N, parts = (registers + kMostRegisters - 1) / kMostRegisters;
   for (int64_t part = 0, begin = 0; part < parts; ++part) {
     const int64_t next = registers * (part + 1) / parts, k = begin * N;
-    registers_of<kMostRegisters>(
+    registers_of<kMostRegisters, T>(
         next - begin, first, last, std::min(next * N, m) - N - k, [&](int64_t e) { return term(e, k); },
-        out + k);
+        Stored<T>{out + k});
     begin = next;
   }
 }
@@ -64,21 +74,30 @@ class ClassRows {
  public:
   ClassRows(const T* V, int64_t rows, int64_t m) : V_(V), m_(m), few_(V, rows, m) {}
 
+  // Whether all sums of a row stay in registers at once.
+  bool at_once() const { return m_ >= kManyClasses<T> && m_ <= kMostRegisters * kWide<T>; }
+
+  // use(sums, end) of the registers with Σ_k value[k] V[column[k]] of row i, as of Stored, where they are at once.
+  template <class Use>
+  void operator()(const Csr<T>& X, int64_t i, const Use& use) const {
+    constexpr int64_t N = kWide<T>;
+    registers_of<kMostRegisters, T>((m_ + N - 1) / N, X.offset[i], X.offset[i + 1], m_ - N, term(X, 0), use);
+  }
+
   // out[0:m] = Σ_k value[k] V[column[k]] of row i
   void operator()(const Csr<T>& X, int64_t i, T* out) const {
     if (m_ < kManyClasses<T>) return few_(X, i, out);
-    const T *value = X.value, *V = V_;
-    const int32_t* column = X.column;
-    const int64_t m = m_;
-    class_sums(
-        X.offset[i], X.offset[i + 1], m,
-        [=](int64_t e, int64_t k) {
-          return [x = value[e], v = V + column[e] * m + k](int64_t j) { return x * load_wide(v + j); };
-        },
-        out);
+    class_sums(X.offset[i], X.offset[i + 1], m_, [&](int64_t e, int64_t k) { return term(X, k)(e); }, out);
   }
 
  private:
+  // What entry e adds to the classes k + j.
+  auto term(const Csr<T>& X, int64_t k) const {
+    return [value = X.value, column = X.column, V = V_ + k, m = m_](int64_t e) {
+      return [x = value[e], v = V + column[e] * m](int64_t j) { return x * load_wide(v + j); };
+    };
+  }
+
   const T* V_;
   int64_t m_;
   RowProducts<T> few_;

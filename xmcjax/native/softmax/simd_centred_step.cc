@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "core/aligned.h"
 #include "core/csr_rows.h"
@@ -52,24 +53,37 @@ class RowSums {
   double sum_ = 0;
 };
 
-// Sums in double, side by side so that vectors make them: f(j, l) of each j < size, where l is the place of its sum.
-constexpr int kAbreast = 8;
+// Sums in double of f(j, V()) for each j < size, where V is a register of doubles, or one double at the end.
 template <class F>
-XMCJAX_INLINE void each_abreast(int64_t size, F&& f) {
+XMCJAX_INLINE void each_double(int64_t size, F&& f) {
   int64_t j = 0;
-  for (; j + kAbreast <= size; j += kAbreast)
-    for (int l = 0; l < kAbreast; ++l) f(j + l, l);
-  for (int l = 0; j + l < size; ++l) f(j + l, l);
+  for (; j + kWide<double> <= size; j += kWide<double>) f(j, Wide<double>{});
+  for (; j < size; ++j) f(j, 0.0);
 }
-struct Abreasts {
-  double all[kAbreast] = {};
-  double& operator[](int l) { return all[l]; }
-  double total() const {
-    double half[kAbreast / 2];
-    for (int l = 0; l < kAbreast / 2; ++l) half[l] = all[l] + all[l + kAbreast / 2];
-    return (half[0] + half[2]) + (half[1] + half[3]);
-  }
+struct DoubleSum {
+  Wide<double> many{};
+  double one = 0;
+  XMCJAX_INLINE void operator+=(Wide<double> v) { many += v; }
+  XMCJAX_INLINE void operator+=(double v) { one += v; }
+  double sum() const { return total(many) + one; }
 };
+// Numbers of T as V, and V as numbers of T.
+template <class V, class T>
+XMCJAX_INLINE V as_doubles(const T* p) {
+  if constexpr (std::is_same_v<V, double>)
+    return double(*p);
+  else
+    return __builtin_convertvector(load_as<typename VectorOf<T, kWide<double> * sizeof(T)>::type>(p), V);
+}
+template <class T>
+XMCJAX_INLINE void store_doubles(T* p, double v) {
+  *p = T(v);
+}
+template <class T>
+XMCJAX_INLINE void store_doubles(T* p, Wide<double> v) {
+  using Narrow = typename VectorOf<T, kWide<double> * sizeof(T)>::type;
+  store_as<Narrow>(p, __builtin_convertvector(v, Narrow));
+}
 
 }  // namespace
 
@@ -189,7 +203,8 @@ template <class T>
 void softmax_right_side(const SoftmaxRightSideArgs<T>& a, int64_t first, int64_t last, double* sums) {
   const int64_t m = a.lanes;
   const double share = 1 / double(m);
-  Abreasts squares, own, along;
+  DoubleSum squares, own;
+  RowSums<T> all_along;
   const Poll poll;
   for (int64_t i = first; i < last; ++i) {
     poll(3 * (m / kWide<T> + 1));
@@ -197,29 +212,36 @@ void softmax_right_side(const SoftmaxRightSideArgs<T>& a, int64_t first, int64_t
     const T *gradient = a.gradient + i * m, *inverse = a.inverse + i * m;
     T* r = a.r + i * m;
     const bool weights = i + 1 < a.rows;
-    const double ridge = weights ? a.ridge : 0.0;
-    const double part = weights ? 1.0 : 0.0;
-    Abreasts sum, pressed;
-    each_abreast(m, [&](int64_t j, int l) {
-      const double v = part * V[j], g = double(gradient[j]) + ridge * v;
-      squares[l] += g * g, own[l] += v * v, sum[l] += g;
-      r[j] = T(-g);
+    const double part = weights ? 1.0 : 0.0, ridge = weights ? a.ridge : 0.0;
+    DoubleSum sum;
+    each_double(m, [&](int64_t j, auto of) {
+      using D = decltype(of);
+      const D v = part * as_doubles<D>(V + j), g = as_doubles<D>(gradient + j) + ridge * v;
+      squares += g * g, own += v * v, sum += g;
+      store_doubles(r + j, -g);
     });
-    const T mean = T(-share * sum.total());
-    each_abreast(m, [&](int64_t j, int l) {
-      r[j] -= mean;
-      pressed[l] += double(inverse[j] * r[j]);
+    const T mean = T(-share * sum.sum());
+    Wide<T> pressed{};
+    each_wide<T>(m, [&](int64_t j, int64_t count) {
+      const Wide<T> rj = load_some(r + j, count) - mean;
+      store_some(r + j, count, rj);
+      pressed += load_some(inverse + j, count) * rj;
     });
-    const T z = T(share * pressed.total());
-    each_abreast(m, [&](int64_t j, int l) { along[l] += double(r[j] * (inverse[j] * r[j] - z)); });
+    const T z = T(share) * total(pressed);
+    Wide<T> along{};
+    each_wide<T>(m, [&](int64_t j, int64_t count) {
+      const Wide<T> rj = load_some(r + j, count);
+      along += rj * (load_some(inverse + j, count) * rj - z);
+    });
+    all_along.add(along);
   }
-  sums[0] += squares.total(), sums[1] += own.total(), sums[2] += along.total();
+  sums[0] += squares.sum(), sums[1] += own.sum(), sums[2] += all_along.sum();
 }
 
 template <class T>
 void softmax_moved(const SoftmaxMovedArgs<T>& a, int64_t first, int64_t last, double* sums) {
   const int64_t m = a.lanes;
-  Abreasts along, squares;
+  DoubleSum along, squares;
   const Poll poll;
   for (int64_t i = first; i < last; ++i) {
     poll(2 * (m / kWide<double> + 1));
@@ -227,13 +249,14 @@ void softmax_moved(const SoftmaxMovedArgs<T>& a, int64_t first, int64_t last, do
     const T* direction = a.direction + i * m;
     double* moved = a.moved + i * m;
     const double part = i + 1 < a.rows ? 1.0 : 0.0;
-    each_abreast(m, [&](int64_t j, int l) {
-      const double d = double(direction[j]), of_weights = part * d;
-      moved[j] = V[j] + d;
-      along[l] += V[j] * of_weights, squares[l] += of_weights * of_weights;
+    each_double(m, [&](int64_t j, auto of) {
+      using D = decltype(of);
+      const D v = as_doubles<D>(V + j), d = as_doubles<D>(direction + j), of_weights = part * d;
+      store_doubles(moved + j, v + d);
+      along += v * of_weights, squares += of_weights * of_weights;
     });
   }
-  sums[0] += along.total(), sums[1] += squares.total();
+  sums[0] += along.sum(), sums[1] += squares.sum();
 }
 
 #define XMCJAX_BOTH(T)                                                                            \

@@ -48,6 +48,48 @@ class Logarithms {
   double product_ = 1, c_ = 0, sum_ = 0;
 };
 
+// A row of X p, whose sums are in registers, as what it is in the product with the Hessian. The last register begins
+// before the end of the one before where classes do not fill it: what both have counts once.
+template <class T>
+class CurvedRow {
+ public:
+  CurvedRow(int64_t m, const T* bias) : bias_(bias) {
+    constexpr int64_t N = kWide<T>;
+    for (int64_t l = 0, twice = (m + N - 1) / N * N - m; l < N; ++l) once_[l] = T(l >= twice);
+  }
+
+  // u = c (P ∘ U - P (P·U)) for U = sum + b; c Σ P (U - P·U)²
+  template <int R>
+  XMCJAX_INLINE double operator()(const Wide<T> (&sum)[R], int64_t end, const T* P, T c, T* u) const {
+    constexpr int N = kWide<T>;
+    Wide<T> now[R];
+    const Wide<T> last = once_ * load_wide(P + end);
+    now[R - 1] = sum[R - 1] + load_wide(bias_ + end);
+    Wide<T> some = last * now[R - 1];
+#pragma GCC unroll 12
+    for (int r = 0; r < R - 1; ++r) {
+      now[r] = sum[r] + load_wide(bias_ + r * N);
+      some += load_wide(P + r * N) * now[r];
+    }
+    const T mean = total(some);
+    now[R - 1] -= mean;
+    store_wide(u + end, c * load_wide(P + end) * now[R - 1]);
+    Wide<T> squares = c * last * now[R - 1] * now[R - 1];
+#pragma GCC unroll 12
+    for (int r = 0; r < R - 1; ++r) {
+      now[r] -= mean;
+      const Wide<T> curved = c * load_wide(P + r * N) * now[r];
+      squares += curved * now[r];
+      store_wide(u + r * N, curved);
+    }
+    return double(total(squares));
+  }
+
+ private:
+  const T* bias_;
+  Wide<T> once_{};
+};
+
 }  // namespace
 
 // U = X p + 1 bᵀ, and R = c (P ∘ U - P (P·U)) in its place while a row is at hand; b is the last row of p. `along` is
@@ -57,11 +99,17 @@ void softmax_curved(const SoftmaxSolveCsrArgs<T>& a, const T* p, int64_t first, 
   const int64_t m = a.classes;
   const T* bias = p + a.X.d * m;
   const ClassRows<T> product(p, a.X.d, m);
+  const CurvedRow<T> curved(m, bias);
   const Poll poll;
   for (int64_t i = first; i < last; ++i) {
     poll((entries(a.X, i) + 2) * (m / kWide<T> + 1));
-    const T* P = a.P + i * m;
+    const T *P = a.P + i * m, c = a.weight[i];
     T* u = a.U + i * m;
+    double& sum = along[i - first];
+    if (product.at_once()) {
+      product(a.X, i, [&](const auto& sums, int64_t end) { sum = curved(sums, end, P, c, u); });
+      continue;
+    }
     product(a.X, i, u);
     Wide<T> sums{};
     each_wide<T>(m, [&](int64_t j, int64_t count) {
@@ -69,7 +117,7 @@ void softmax_curved(const SoftmaxSolveCsrArgs<T>& a, const T* p, int64_t first, 
       store_some(u + j, count, now);
       sums += load_some(P + j, count) * now;
     });
-    const T mean = total(sums), c = a.weight[i];
+    const T mean = total(sums);
     Wide<T> squares{};
     each_wide<T>(m, [&](int64_t j, int64_t count) {
       const Wide<T> from = load_some(u + j, count) - mean;
@@ -77,7 +125,7 @@ void softmax_curved(const SoftmaxSolveCsrArgs<T>& a, const T* p, int64_t first, 
       squares += r * from;
       store_some(u + j, count, r);
     });
-    along[i - first] = double(total(squares));
+    sum = double(total(squares));
   }
 }
 

@@ -26,8 +26,9 @@ _FEW = 1 << 17
 # Of weights, λ and curvatures, between which float32 has them and what conjugate gradients make of them.
 _LEAST, _MOST = 1e-25, 1e25
 
-# Arrays given back that are kept: of a step its right side, its direction and the gradient before it.
-_MOST_SPARE = 3
+# Arrays given back that are kept: of a step its right side, its direction and the gradient before it, and the
+# scores and probabilities before it.
+_MOST_SPARE = 5
 
 # A native gradient of dense features has sums in double of so many groups of blocks: it pays where these take
 # no more memory than features and probabilities in float32, each sum that of two numbers.
@@ -101,7 +102,7 @@ class _Scores:
         return numbers[None, :] if self.axis == 0 else numbers[:, None]
 
     def product(self, V: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """X V, in the dtype of the scores; the array `out` may be taken for it."""
+        """X V, in the dtype of the scores; where `out` is given, it is taken for it."""
         raise NotImplementedError
 
     def transposed(self, R: np.ndarray) -> np.ndarray:
@@ -323,7 +324,8 @@ class SparseScores(_Scores):
         self._small, self._small_t = (
             _of_dtype(own if dtype == work else A, work) for own, A in ((self._X, X), (self._Xt, Xt))
         )
-        self._working: tuple[np.ndarray, np.ndarray] | None = None
+        #: of conjugate gradients
+        self._vectors: np.ndarray | None = None
 
     def product(self, V: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         V = V.astype(self.dtype, copy=False)
@@ -367,13 +369,13 @@ class SparseScores(_Scores):
     def solve(self, P: np.ndarray, **given: Any) -> None:
         """Conjugate gradients at probabilities P, natively; `given` are the other fields of the call."""
         K = P.shape[1]
-        if self._working is None:
-            self._working = np.empty((self.n, K), self.work), np.empty((3, self.d + 1, K), self.work)
-        X, Xt = self._small.arrays, self._small_t.arrays
-        U, vectors = self._working
+        if self._vectors is None:
+            self._vectors = np.empty((3, self.d + 1, K), self.work)
+        X, Xt, U = self._small.arrays, self._small_t.arrays, self.room((self.n, K), self.work)
         P, c = (a.astype(self.work, copy=False) for a in (P, self.weight))
-        own = dict(P=P, weight=c, U=U, vectors=vectors, intercept=int(self.intercept), threads=self.threads)
-        native.InPlace.once("softmax_solve_csr", X=X, Xt=Xt, **own, **given)
+        own = dict(P=P, weight=c, U=U, vectors=self._vectors, intercept=int(self.intercept))
+        native.InPlace.once("softmax_solve_csr", X=X, Xt=Xt, **own, **given, threads=self.threads)
+        self.give(U)
 
     def native_diagonal(self, P: np.ndarray, l2: float, last: float) -> np.ndarray:
         """1 / (Xᵀ with its entries squared, times c p (1 − p), + λ), where λ is `last` in the last row."""

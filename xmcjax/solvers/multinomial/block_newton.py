@@ -153,8 +153,6 @@ class Host:
         self._point: Point | None = None
         #: the right side at the last point, and λ of it
         self._right: tuple[RightSide, float] | None = None
-        #: probabilities and scores that are of no use any more
-        self._spare: tuple[np.ndarray | None, np.ndarray | None] = None, None
         self._weights: tuple[np.ndarray, np.ndarray] | None = None
         self._tolerance = 0.0
 
@@ -224,7 +222,6 @@ class Host:
         """The point, with scores in the dtype of X from now on."""
         self._scores = scores_of(self._problem, True, threads_of(self._problem))
         self._right = self._preconditioner = self._basis = None
-        self._spare = None, None
         self._point = self._at(point.V)
         return self._point
 
@@ -251,13 +248,15 @@ class Host:
             V = np.vstack([np.asarray(state.W, np.float64), np.asarray(state.bias, np.float64)])
             self._point = self._at(self._laid_out(V))
             self._larger, self._at_zero, self._preconditioner, self._basis = [], False, None, None
-            self._right, self._spare = None, (None, None)
+            self._right = None
         return self._point
 
     def _stated(self, hp: HParams, scale: float, steps: int, inner: int, status: Status) -> State:
         """The state at the last point."""
         point = self._point
         assert point is not None
+        if self._preconditioner is None and not self._larger and self._least(hp) == np.inf:
+            self._prepare(point, self._l2)  # as the decrement will be asked for
         right = self._right_side(point, self._l2)
         self._right = right, self._l2
         value, norm = self._l2 / 2 * right.square + point.now.value, right.norm
@@ -382,9 +381,8 @@ class Host:
         V, wd, dd = self._whole_step(point, direction)
         value = l2 / 2 * right.square + point.now.value
         rounding = 4 * float(np.finfo(scores.dtype).eps) * abs(value)
-        (free, scores_before), self._spare = self._spare, (None, None)
-        U = scores.product(direction, scores_before)
-        P = np.empty_like(U) if free is None else free
+        U = scores.product(direction, scores.room(point.Z.shape, scores.dtype))
+        P = scores.room(U.shape, U.dtype)
         if -slope <= rounding:
             whole = self._point_at(point, V, U, scores.along(point.Z, U, 1.0, P))
             return whole if self._right_side(whole, l2).norm <= _FALL * right.norm else None
@@ -396,10 +394,10 @@ class Host:
             small = abs(here.slope) <= _SLOPE * abs(slope) or search.is_last
             if small and fall <= _ARMIJO * t * slope + rounding:
                 if t != 1:
-                    V = point.V + t * direction
+                    V += (t - 1) * direction
                     U *= U.dtype.type(t)
                 moved = self._point_at(point, V, U, now)
-                self._spare = point.now.P, point.Z
+                scores.give(point.now.P, point.Z)
                 return moved
             search.go_on(here)
         return None
