@@ -20,7 +20,10 @@ struct WeightedArguments {
   bool packed;
 };
 
-constexpr int kWeightedNewtonSteps = 48, kWeightedSteps = 256, kRests = 3;
+constexpr int kWeightedNewtonSteps = 48, kWeightedSteps = 256;
+// Rests for entries up to the largest float32, see xmcjax/projections/_weighted.py.
+template <class T>
+constexpr int kRests = sizeof(T) == sizeof(float) ? 6 : 3;
 
 template <class T, int N, int THREADS>
 struct WeightedRows {
@@ -36,14 +39,14 @@ struct WeightedRows {
   // Numbers of the entries of one vector; b is less the parts of t that were found, times the weight.
   struct Entries {
     Vector<T, N, THREADS> b, lower, upper, weight;
-    T parts[kRests];
+    T parts[kRests<T>];
 
     XMCJAX_BODY Entry made(T b, T low, T high, T w) const {
       const bool left_out = b == -infinity<T>();
       if (left_out) b = T(0);
       else {
         XMCJAX_UNROLL
-        for (int i = 0; i < kRests; ++i) b = multiply_add(-parts[i], w, b);
+        for (int i = 0; i < kRests<T>; ++i) b = multiply_add(-parts[i], w, b);
       }
       return {b, low, left_out ? low : high, w};
     }
@@ -69,7 +72,7 @@ struct WeightedRows {
     // By the part of this place.
     XMCJAX_BODY void move(T by, int place) {
       XMCJAX_UNROLL
-      for (int i = 0; i < kRests; ++i)
+      for (int i = 0; i < kRests<T>; ++i)
         if (i == place) parts[i] = by;
       if constexpr (N > 0) {
         EACH_OF(THREADS, t) {
@@ -158,10 +161,10 @@ struct WeightedRows {
     T t = T(0), whole = T(0);
     if (!bad) {
       XMCJAX_ONCE
-      for (int round = 0; round <= kRests; ++round) {
+      for (int round = 0; round <= kRests<T>; ++round) {
         t = search(entries, r);
         whole += t;
-        if (round == kRests || (round > 0 && !(absolute(t) > rough))) break;
+        if (round == kRests<T> || (round > 0 && !(absolute(t) > rough))) break;
         entries.move(t, round);
       }
     }

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.support import dask_processes
-from tests.support.processes import python
+from tests.support.processes import python, skip_where_ignored
 from xmcjax.cli import train as train_command
 
 pytestmark = [
@@ -115,6 +115,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize("to_all", [True, False])  # as a terminal does
 @pytest.mark.parametrize("seconds", [0, 0.3])
 def test_a_signal_while_the_cluster_starts_is_one_line(files, tmp_path, name, to_all, seconds):
+    skip_where_ignored(name)
     train = ["train", "--train", files / "train.txt", "--model", tmp_path / "m", "--local-cluster", "1"]
     run = subprocess.Popen(
         [sys.executable, "-c", STARTED, *train],

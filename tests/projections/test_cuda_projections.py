@@ -138,6 +138,15 @@ def test_large_entries_leave_the_sum_right(dtype, scale, name):
         assert off_when_far(name, scale, dtype) < 1e-5
 
 
+@pytest.mark.parametrize("scale", [1e24, 1e30, 3e37])
+def test_the_largest_weighted_entries_leave_the_sum_right(scale):
+    w = np.arange(1.0, 5.0, dtype=np.float32)
+    x = np.array([[1, -1, -1, -1], [1, 1, 0.99999, -1], [1, 0.9999999, 0.9999998, 0]]) * scale
+    with cuda_projections.kernels():
+        found = jax.jit(projections.knapsack)(x.astype(np.float32), 1.0, 0.0, 0.75, w[None])
+    np.testing.assert_allclose(found @ w, 1, rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", SETS)
 def test_axes_and_derivatives(name):
     """jit, vmap and gradients are one call for all vectors."""

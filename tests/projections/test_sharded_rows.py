@@ -80,18 +80,22 @@ def rows_stay():
 
     # In shard_map, over all axes and over one of them
     for axes in ({"rows"}, {"rows", "more"}):
-        split = jax.shard_map(
-            projections.simplex, mesh=mesh, in_specs=P("rows"), out_specs=P("rows"), axis_names=axes
-        )
-        with jax.set_mesh(mesh):
-            there = jax.device_put(x, NamedSharding(mesh, P("rows")))
-            np.testing.assert_allclose(jax.jit(split)(there), PLAIN["whole"])
+        for name in ("whole", "weighted"):
+            split = jax.shard_map(
+                WHOLE[name], mesh=mesh, in_specs=P("rows"), out_specs=P("rows"), axis_names=axes
+            )
+            with jax.set_mesh(mesh):
+                there = jax.device_put(x, NamedSharding(mesh, P("rows")))
+                np.testing.assert_allclose(jax.jit(split)(there), PLAIN[name], atol=1e-15)
 
 LOSS = jax.value_and_grad(lambda x, y: jnp.sum(losses.smooth_topk_hinge(x, y, 2, 0.5)))
 ROWS = jax.vmap(lambda x, y: losses.smooth_topk_hinge(x, y, 2, 0.5))
 for name, f in FUNCTIONS.items():
     PLAIN[name] = jax.jit(f)(x), jax.jit(slope_of(f))(x)
-PLAIN |= {"loss": jax.jit(LOSS)(x, y), "rows": jax.jit(ROWS)(x, y), "whole": jax.jit(projections.simplex)(x)}
+PLAIN |= {"loss": jax.jit(LOSS)(x, y), "rows": jax.jit(ROWS)(x, y)}
+WEIGHTS = jnp.arange(1.0, 1.0 + x.shape[-1])
+WHOLE = {"whole": projections.simplex, "weighted": lambda x: projections.knapsack(x, 1.0, 0.0, 0.5, WEIGHTS[None, None])}
+PLAIN |= {name: jax.jit(f)(x) for name, f in WHOLE.items()}
 for kind in (AxisType.Explicit, AxisType.Auto):
     mesh = jax.make_mesh((2, 2), ("rows", "more"), axis_types=(kind, kind))
     rows_stay()

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support.problems import needs_native
 from xmcjax import projections
 from xmcjax.native import twins
 
@@ -171,3 +172,12 @@ def test_the_largest_entries_leave_the_sum_right(scale, path):
     with path():
         np.testing.assert_allclose(projections.simplex(x).sum(axis=-1), 1, rtol=1e-5)
         np.testing.assert_allclose(projections.knapsack(x, 1.0, 0.0, 0.75).sum(axis=-1), 1, rtol=1e-5)
+        w = np.arange(1.0, 5.0, dtype=np.float32)
+        np.testing.assert_allclose(projections.knapsack(x, 1.0, 0.0, 0.75, w[None]) @ w, 1, rtol=1e-5)
+
+
+@needs_native
+@pytest.mark.parametrize("scale", [1e30, 1e100, 1e200, 1e307])
+def test_weighted_entries_of_any_size_leave_the_sum_right(scale):
+    x, w = scale * np.random.default_rng(0).normal(size=(200, 6)).clip(-10, 10), np.arange(1.0, 7.0)
+    np.testing.assert_allclose(projections.knapsack(x, 1.0, 0.0, 0.7, w[None]) @ w, 1, rtol=1e-14)

@@ -126,7 +126,7 @@ def processes() -> Iterator[tuple[int, list[str], str]]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            command = (folder / "cmdline").read_text()
+            command = (folder / "cmdline").read_text(errors="replace")
         except OSError:  # it has ended meanwhile
             continue
         if fields[0] != "Z":

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 JOIN = """
@@ -158,13 +160,19 @@ def kill_at_take(monkeypatch, count: int) -> list[int]:
     return killed
 
 
+def skip_where_ignored(name: str) -> None:
+    """Skips a test of a signal that is ignored by who started the tests, as nohup has it of SIGHUP."""
+    if signal.getsignal(signal.Signals[name]) is signal.SIG_IGN:
+        pytest.skip(f"{name} is ignored")
+
+
 def node_workers() -> list[int]:
     """Processes of NUMA nodes that this one started and that have not ended."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             state, parent = (folder / "stat").read_text().rsplit(")", 1)[1].split()[:2]
-            command = (folder / "cmdline").read_text()
+            command = (folder / "cmdline").read_text(errors="replace")
         except OSError:
             continue
         if int(parent) == os.getpid() and state != "Z" and "_node_worker" in command:

@@ -26,8 +26,8 @@ from xmcjax.projections._threshold import between, dense
 # From here on every step halves the floats between the bounds, of which there are fewer than 2^64.
 _NEWTON_STEPS = 48
 # Searches after the first. The products t w are rounded, so that each rest is some 2^22 (float64: 2^51) times
-# smaller than the one before: entries of 1e20 radii need three in float32.
-_RESTS = 3
+# smaller than the one before: so many reach from the largest float32 to a radius of 1.
+_RESTS = {4: 6, 8: 3}
 
 
 @jax.custom_jvp
@@ -59,7 +59,7 @@ def _jnp_project(b, radius, lower, upper, weights):
     # once more from there, what is left of t is a difference, in which nothing large cancels; and again where
     # b is so large that the rest is rough too
     near, rough, whole = finite, ~bad, t
-    for _ in range(_RESTS):
+    for _ in range(_RESTS[b.dtype.itemsize]):
         near = near - t[..., None] * weights
         t, x = _search(near, left_out, *arguments, ~rough)
         whole = whole + t
@@ -91,9 +91,10 @@ def _search(b, left_out, lower, upper, weights, radius, done):
         stop = (off == 0) | jnp.isnan(off) | ((slope > 0) & (newton == t)) | (new == low) | (new == high)
         return (steps + 1, jnp.where(done | stop, t, new), low, high, done | stop)
 
-    # steps of each vector: where vmap adds an axis of an explicit mesh, a constant would not be of that mesh
-    zero = jnp.zeros_like(radius)
-    carry = (jnp.zeros_like(radius, jnp.int32), zero, zero - jnp.inf, zero + jnp.inf, done)
+    # steps of each vector: where vmap adds an axis of an explicit mesh, a constant would not be of that mesh;
+    # and where a device of shard_map has its own vectors, each has its own t, whoever gave the radius
+    steps, zero = (jnp.where(done, 0, jnp.zeros_like(radius, kind)) for kind in (jnp.int32, radius.dtype))
+    carry = (steps, zero, zero - jnp.inf, zero + jnp.inf, done)
     t = jax.lax.while_loop(lambda carry: jnp.any(~carry[-1]), body, carry)[1]
     return t, point(t)[1]
 

@@ -85,6 +85,10 @@ inline double search(const Entries& entries, double r) {
   }
 }
 
+// Searches after the first. A rest is some 2^51 times smaller than the one before: so many reach from the largest double
+// to a radius of 1.
+constexpr int kRests = 21;
+
 inline int64_t weighted_work(int64_t m) { return 4 * Entries::room(m); }
 
 }  // namespace projection
@@ -97,7 +101,7 @@ void weighted_knapsack(const T* b, double r, const T* l, const T* u, const T* w,
   const double infinity = std::numeric_limits<double>::infinity();
   Entries entries(work, m);
   bool proper = std::isfinite(r);
-  double least = 0, most = 0, size = 0;
+  double least = 0, most = 0, size = 0, smaller = 0, largest = 0;
   for (int64_t j = 0; j < m; ++j) {
     const double low = double(l[j]), weight = double(w[j]);
     const bool left_out = double(b[j]) == -infinity;
@@ -106,7 +110,9 @@ void weighted_knapsack(const T* b, double r, const T* l, const T* u, const T* w,
               !(left_out && low == -infinity);
     const double a = weight == 0 ? 0 : weight * low, z = weight == 0 ? 0 : weight * high;
     least += std::min(a, z), most += std::max(a, z);
-    size += std::max(std::isfinite(a) ? std::fabs(a) : 0, std::isfinite(z) ? std::fabs(z) : 0);
+    const double at_low = std::isfinite(a) ? std::fabs(a) : 0, at_high = std::isfinite(z) ? std::fabs(z) : 0;
+    size += std::max(at_low, at_high), smaller += std::min(at_low, at_high);
+    largest = std::max(largest, std::fabs(weight));
     entries.b[j] = left_out ? 0 : double(b[j]), entries.l[j] = low, entries.u[j] = high,
     entries.w[j] = weight;
   }
@@ -116,10 +122,15 @@ void weighted_knapsack(const T* b, double r, const T* l, const T* u, const T* w,
     *t = std::numeric_limits<T>::quiet_NaN();
     return;
   }
-  // once more from what was found: what is left of t is a difference, in which nothing large cancels
-  const double center = search(entries, r);
-  entries.move(center);
-  const double rest = search(entries, r);
+  // once more from what was found: what is left of t is a difference, in which nothing large cancels; and again
+  // where b is so large that the rest is rough too
+  double center = 0, rest = search(entries, r);
+  for (int round = 0; round < kRests; ++round) {
+    center += rest;
+    entries.move(rest);
+    rest = search(entries, r);
+    if (!(std::fabs(rest) * largest > 4 * (std::fabs(r) + smaller))) break;
+  }
   for (int64_t j = 0; j < entries.count; j += kWide<double>) store_wide(entries.b + j, entries.x(j, rest));
   for (int64_t j = 0; j < m; ++j) x[j] = T(entries.b[j]);
   *t = T(center + rest);
