@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -340,3 +341,20 @@ def test_squares_that_are_no_numbers_end_the_run():
     with np.errstate(all="ignore"):
         found = multinomial.run(helpers.problem(X * 1e160, y), "block_newton")
     assert found.status == Status.NONFINITE
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", helpers.KINDS)
+@pytest.mark.parametrize("larger", [30.0, 1e3, 1e6])
+def test_a_start_that_is_worse_than_0_is_replaced(kind, dtype, larger):
+    """Where all probabilities are 0 and 1 the Hessian has no curvature in the intercepts."""
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, 3, 60).astype(np.int32)
+    X = helpers.KINDS[kind](sp.csr_matrix(rng.normal(size=(60, 4)) + 2 * np.eye(3, 4)[y]).astype(dtype))
+    with jax.enable_x64(dtype == np.float64):
+        problem = helpers.problem(X, y, intercept=True)
+        found = multinomial.run(problem, "block_newton")
+        start = (larger * np.asarray(a) for a in (found.W, found.bias))
+        again = multinomial.run(problem, "block_newton", **dict(zip(("W0", "b0"), start, strict=True)))
+    assert again.status == Status.CONVERGED
+    assert abs(again.value - found.value) < 1e-3 * found.value

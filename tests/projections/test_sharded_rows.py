@@ -93,8 +93,8 @@ ROWS = jax.vmap(lambda x, y: losses.smooth_topk_hinge(x, y, 2, 0.5))
 for name, f in FUNCTIONS.items():
     PLAIN[name] = jax.jit(f)(x), jax.jit(slope_of(f))(x)
 PLAIN |= {"loss": jax.jit(LOSS)(x, y), "rows": jax.jit(ROWS)(x, y)}
-WEIGHTS = jnp.arange(1.0, 1.0 + x.shape[-1])
-WHOLE = {"whole": projections.simplex, "weighted": lambda x: projections.knapsack(x, 1.0, 0.0, 0.5, WEIGHTS[None, None])}
+WEIGHTS = jnp.arange(1.0, 1.0 + x.shape[-1])[None, None]
+WHOLE = {"whole": projections.simplex, "weighted": lambda x: projections.knapsack(x, 1.0, 0.0, 0.5, WEIGHTS)}
 PLAIN |= {name: jax.jit(f)(x) for name, f in WHOLE.items()}
 for kind in (AxisType.Explicit, AxisType.Auto):
     mesh = jax.make_mesh((2, 2), ("rows", "more"), axis_types=(kind, kind))

@@ -141,7 +141,8 @@ class Host:
         self._gram: np.ndarray | None = None
         if isinstance(self._scores, DenseScores) and self._blocks_pay():
             self._gram = _preconditioners.gram(self._scores)
-        self._larger = [] if begun or self._gram is not None else self._larger_l2()
+        #: λ of the next steps
+        self._larger: list[float] = []
         self._basis: _kronecker.Basis | None = None
         self._preconditioner: _preconditioners.Preconditioner | None = None
         #: with the Hessian, of the directions since blocks or a basis were made
@@ -165,7 +166,13 @@ class Host:
         zero, losses = self._scores.at_zero(self._K)
         gradient = self._scores.gradient(losses.P)
         at_zero = float(np.linalg.norm(gradient))
-        self._point = Point(V, zero, losses, gradient) if self._at_zero else self._at(V)
+        if not self._at_zero:
+            self._point = self._at(V)
+            # far from the minimum probabilities may be 0 and 1, and say nothing of the way back
+            self._at_zero = not self._value(self._point) <= losses.value
+        if self._at_zero:
+            self._point = Point(np.zeros_like(V), zero, losses, gradient)
+            self._larger = self._larger_l2() if self._gram is None else []
         rounding = 8 * float(np.finfo(self._scores.dtype).eps) * self._scores.largest_gradient()
         return self._stated(hp, at_zero if at_zero > rounding else 1.0, 0, 0, Status.RUNNING)
 
@@ -240,6 +247,10 @@ class Host:
         Z = self._scores.product(V)
         now = self._scores.along(Z, np.zeros_like(Z), 0.0)
         return Point(V, Z, now, self._scores.gradient(now.P))
+
+    def _value(self, point: Point) -> float:
+        W = point.V[self._scores.lead]
+        return self._l2 / 2 * float(np.vdot(W, W)) + point.now.value
 
     def _of(self, state: State) -> Point:
         """The point of a state: the last one, or that of a state that was stored."""
