@@ -242,7 +242,7 @@ def test_a_folder_of_another_kind_is_refused_and_stays(xmcjax, data, tmp_path, r
         before = {path.name: path.read_bytes() for path in state.iterdir()}
         stats = tmp_path / "stats.jsonl"
         xmcjax(*train, "--stats", stats).refused(
-            f"{state}: expected a folder for the state of a run, found one with"
+            f"{state}: expected a folder for the state of a run, found one that holds"
         )
         assert {path.name: path.read_bytes() for path in state.iterdir()} == before
         assert {path.name for path in tmp_path.iterdir()} <= {"m.state", data.name}

@@ -93,7 +93,7 @@ class Checkpoint:
             return
         for path in sorted(self.folder.iterdir()):
             if not (_UNFINISHED.fullmatch(path.name) or (path.name == _RUN and self._is_mark(path))):
-                raise ModelFormatError(self.folder, expected, f"one with another {path.name} in it")
+                raise ModelFormatError(self.folder, expected, f"one that holds something else: {path.name}")
 
     def begin(self, resume: bool) -> bool:
         """Prepares the folder; whether there is a run to go on with.
