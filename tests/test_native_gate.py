@@ -37,6 +37,7 @@ CALLS = {
     },
     "csr_rmatmat": {"linops._csr.Csr.rmatmat", "solvers._products.transposed"},
     "csr_gram_matmat": {"linops._csr.Csr.gram_matmat"},
+    "predict_few": {"models._weights._scores_of_few"},
     "predict_topk": {"models._weights.ByFeature.best"},
     "predict_scores": {"models._weights.ByFeature.scores"},
     "newton_step": {"solvers.newton_cg._native_step", "lanes._blocks.HostBlock.__init__"},

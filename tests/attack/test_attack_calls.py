@@ -53,7 +53,6 @@ EXEMPT = {
     "xmcjax.linops.put": _PARTS,
     "xmcjax.linops.real_array": "is the check of other functions",
     "xmcjax.estimators.fit_with_state": "runs the fit of a classifier",
-    "xmcjax.estimators.refuse_state": _FILES,
     "xmcjax.estimators.save_with_numbers": "takes a classifier that was fitted",
     "xmcjax.estimators.state_of_run": _FILES,
     "xmcjax.models.beacon": _FILES,

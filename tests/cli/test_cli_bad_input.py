@@ -15,6 +15,7 @@ from jax.errors import JaxRuntimeError
 from tests.support.internals import device_memory
 from xmcjax import linops
 from xmcjax.cli.main import COMMANDS
+from xmcjax.cli.predict import read_features
 
 pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
 
@@ -429,3 +430,26 @@ def test_memory_that_is_too_little(ask, files, tmp_path):
         result = ask(command, train, "--max-memory", "0.01MB")
         result.refused("of memory (max_memory; --max-memory allows more), found about")
         ask(command, train, "--max-memory", "1.5GB").done()
+
+
+@pytest.mark.parametrize("system", ["one-vs-all", "kernel"])
+def test_rows_that_cannot_be_predicted_are_those_of_the_file(xmcjax, tmp_path, system, monkeypatch):
+    train, data, model = tmp_path / "t.txt", tmp_path / "h.txt", tmp_path / "m"
+    train.write_text("4 3 3\n0 0:1 1:2\n1 1:1\n2 2:1\n0 0:2\n")
+    data.write_text("3 3 3\n 0:1\n 2:1\n 0:3e38 1:3e38 2:-3e38\n")
+    flags = ("--C", 100) if system == "one-vs-all" else ()
+    xmcjax("train", "--system", system, "--train", train, "--model", model, *flags).done()
+    predict = ("predict", "--model", model, "--data", data, "--out", tmp_path / "p")
+    where = "for label 0 in row 2" if system == "one-vs-all" else "which that of row 2 is not"
+    said = {"one-vs-all": "expected finite scores, found ", "kernel": "expected rows whose squared norm is "}
+    xmcjax(*predict).refused(f"error: {data}: {said[system]}", where)
+    monkeypatch.setattr("xmcjax.cli.predict.read_features", rows_one_by_one)
+    if system == "kernel":
+        said, where = {system: f"after 2 rows: {said[system]}"}, "which that of row 0 is not"
+    xmcjax(*predict).refused(f"error: {data}: {said[system]}", where)
+
+
+def rows_one_by_one(*args, **options):
+    """The rows of a file in pieces of one, as those of a long file come in larger ones."""
+    for piece in read_features(*args, **options):
+        yield from (piece[i : i + 1] for i in range(piece.shape[0]))

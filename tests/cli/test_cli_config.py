@@ -41,6 +41,18 @@ def test_the_command_line_counts_more_than_the_file(xmcjax, files, tmp_path, con
     assert (shown["C"], shown["max_iter"]) == (3.0, 7)
 
 
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("of_file", [True, False])
+def test_the_command_line_turns_switches_of_the_file_both_ways(
+    xmcjax, files, tmp_path, config, given, of_file
+):
+    both = f"fit-intercept = {str(of_file).lower()}\nresume = {str(of_file).lower()}\n"
+    path = config(f'train = "{files / "train.txt"}"\n{both}')
+    flags = ["--fit-intercept", "--resume"] if given else ["--no-fit-intercept", "--no-resume"]
+    shown = printed(xmcjax("train", "--config", path, "--model", tmp_path / "m", "--print-config", *flags))
+    assert (shown["fit_intercept"], shown["resume"]) == (given, given)
+
+
 def test_the_system_may_stand_in_the_file(xmcjax, files, tmp_path, config):
     path = config(f'system = "top-k"\ntrain = "{files / "train.txt"}"\nk = 3\nvariant = "beta"\n')
     shown = printed(xmcjax("train", "--config", path, "--model", tmp_path / "m", "--print-config"))

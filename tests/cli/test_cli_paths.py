@@ -73,3 +73,18 @@ def test_names_that_paths_do_not_keep(xmcjax, place, model):
     xmcjax("convert", "--data", "", "--out", "new").refused("--data: expected the name of a file, got an")
     empty = ("train", "--train", "data.txt", "--model", "")
     xmcjax(*empty).refused("--model: expected the name of a directory, got an empty one")
+
+
+def test_a_current_folder_that_is_gone(xmcjax, model, files, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for command in (
+        ("predict", "--model", model, "--data", files / "test.txt", "--out", "new"),
+        ("predict", "--model", model, "--data", "../test.txt", "--out", tmp_path / "new"),
+        ("train", "--train", files / "train.txt", "--model", "new"),
+    ):
+        xmcjax(*command).refused("error: the current folder is no longer there")
+    xmcjax("predict", "--model", model, "--data", tmp_path / "none", "--out", tmp_path / "new").refused()
+    for command in ("--version", "--help", "info"):
+        xmcjax(command).done()

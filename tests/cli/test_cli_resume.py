@@ -227,3 +227,34 @@ def test_a_run_that_fails_before_there_is_a_state_leaves_none(xmcjax, data, tmp_
     train = ["train", "--system", "top-k", "--train", data, "--model", tmp_path / "m", "--k", 6]
     xmcjax(*train).refused("--k: expected at most 5")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("resume", [[], ["--resume"]])
+def test_a_folder_of_another_kind_is_refused_and_stays(xmcjax, data, tmp_path, resume):
+    train = ["train", "--system", "multiclass", "--train", data, "--model", tmp_path / "m", *resume]
+    state = tmp_path / "m.state"
+    xmcjax("train", "--train", data, "--model", state).done()  # a model, which happens to have this name
+    for written in (None, '{"mine": 1}', "[]", "{"):
+        if written is not None:
+            shutil.rmtree(state, ignore_errors=True)
+            state.mkdir()
+            (state / "run.json").write_text(written)
+        before = {path.name: path.read_bytes() for path in state.iterdir()}
+        stats = tmp_path / "stats.jsonl"
+        xmcjax(*train, "--stats", stats).refused(
+            f"{state}: expected a folder for the state of a run, found one that holds"
+        )
+        assert {path.name: path.read_bytes() for path in state.iterdir()} == before
+        assert {path.name for path in tmp_path.iterdir()} <= {"m.state", data.name}
+
+
+@pytest.mark.parametrize("system", ["multiclass", "top-k"])
+def test_what_a_run_that_was_killed_before_its_first_state_left_is_in_no_ones_way(
+    xmcjax, data, tmp_path, system
+):
+    state = tmp_path / "m.state"
+    state.mkdir()
+    (state / "run.json").write_text('{"--system": "top-k", "--k": 3}')
+    (state / ".run.json.0123456789abcdef.tmp").write_text('{"--sys')
+    xmcjax("train", "--system", system, "--train", data, "--model", tmp_path / "m").done()
+    assert not state.exists()

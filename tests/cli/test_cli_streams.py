@@ -286,6 +286,14 @@ def test_outputs_that_are_closed_are_nowhere(files, model, tmp_path, closed):
     assert done.returncode == (2 if 1 in closed else 0)
     said = "xmcjax predict: error: --out: expected standard output to be open, found it closed\n"
     assert done.stderr == (said if closed == (1,) else "")
+    if 1 in closed:
+        (tmp_path / "link").symlink_to("/dev/stdout")
+        for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", tmp_path / "link"):
+            done = command("predict", "--model", model, "--data", files / "test.txt", "--out", name)
+            assert (done.returncode, done.stderr) == (2, said if closed == (1,) else "")
+    for name in ("/dev/null", tmp_path / "predictions.txt"):
+        done = command("predict", "--model", model, "--data", files / "test.txt", "--out", name)
+        assert done.returncode == 0
 
 
 def test_a_directory_is_no_stream(xmcjax, model, files):

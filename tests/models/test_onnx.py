@@ -75,6 +75,21 @@ def test_onnx_gives_classes_and_probabilities(tmp_path, weights, link, classes):
 
 
 @needs_onnx
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("link", ["sigmoid", "softmax", "one_of"])
+@pytest.mark.parametrize("lower", [-200, 12, 17, 30, 130])
+def test_probabilities_of_scores_that_are_all_low_or_high(tmp_path, weights, link, dtype, lower):
+    model = model_of(tmp_path / "m", weights[0].astype(dtype), weights[1] - lower, link=link)
+    export_model(model, tmp_path / "m.onnx", "onnx")
+    found = onnx_gives(tmp_path / "m.onnx", ROWS.astype(dtype))
+    places, p = Predictor(model).predict_topk(ROWS.astype(dtype), 5, probabilities=True)
+    # the scores, of some 100, are sums of another order
+    rtol = 1e3 * np.finfo(dtype).eps
+    probabilities = np.take_along_axis(found["probabilities"], places, 1)
+    np.testing.assert_allclose(probabilities, p, rtol=rtol, atol=np.finfo(dtype).tiny)
+
+
+@needs_onnx
 @pytest.mark.parametrize("form", [2, 4, "labels"])
 @pytest.mark.parametrize("name", ["OneVsAllClassifier", "MulticlassSVC", "TopKSVC"])
 def test_a_calibrated_model_has_the_probabilities_of_the_estimator(tmp_path, name, form):

@@ -129,25 +129,6 @@ def test_rows_that_do_not_fit_onto_a_gpu_are_refused(monkeypatch, device):
         predict_topk(ArrayModel(coef, intercept), X, 2)
 
 
-def test_many_rows_are_predicted_as_few():
-    """Sums have one order, whether the weights of a row's features are added or blocks of labels are made."""
-    rng = np.random.default_rng(0)
-    X = sp.random_array((600, 90), density=0.3, rng=rng, format="csr", dtype=np.float32)
-    coef = sp.random_array((150, 90), density=0.45, rng=rng, format="csr", dtype=np.float32)
-    model = ArrayModel(coef, rng.standard_normal(150))
-    labels, scores = predict_topk(model, X, 7)
-    whole = decision_function(model, X)
-    for part in (slice(0, 40), slice(599, 600), slice(100, 300)):
-        expected = (labels[part], scores[part])
-        if part.stop - part.start > 32:  # fewer rows go through the weights by label, which rounds otherwise
-            for found, of_all in zip(predict_topk(model, X[part], 7), expected, strict=True):
-                np.testing.assert_array_equal(found, of_all)
-            np.testing.assert_array_equal(decision_function(model, X[part]), whole[part])
-        np.testing.assert_allclose(predict_topk(model, X[part], 7)[1], expected[1], rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(np.sort(whole, axis=1)[:, ::-1][:, :7], scores)
-    np.testing.assert_allclose(whole, X @ coef.T.toarray() + model.intercept(), rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("n", [1, 2, 5, 32, 33])
 def test_few_rows_of_many_features(where, n):
     rng = np.random.default_rng(n)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from xmcjax.data import DataFormatError
-from xmcjax.models import read_predictions, write_predictions
+from xmcjax.models import prediction_file, read_predictions, write_predictions
 
 
 def test_what_it_looks_like(tmp_path):
@@ -137,6 +137,16 @@ def test_long_tokens_are_cut_in_the_message(tmp_path):
 def test_what_cannot_be_written(tmp_path, labels, scores, error, words):
     with pytest.raises(error, match=words):
         write_predictions(tmp_path / "p.txt", labels, scores)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["p.txt", "p.jsonl", "p.npz"])
+def test_a_row_that_is_refused_has_its_number_in_the_file(tmp_path, name):
+    with pytest.raises(ValueError, match="found inf for label 3 in row 4"):
+        with prediction_file(tmp_path / name) as write:
+            write([[0], [1]], np.ones((2, 1), np.float32))
+            write([[0]], np.ones((1, 1), np.float32))
+            write([[2], [3]], np.float32([[1], [np.inf]]))
     assert not list(tmp_path.iterdir())
 
 

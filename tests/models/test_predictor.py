@@ -13,7 +13,15 @@ from test_predict import all_scores, problem, sorted_topk
 
 from tests.support.models import LABELS, N_FEATURES, expected_weights, write
 from tests.support.problems import needs_native
-from xmcjax.models import ArrayModel, LinearModel, ModelFormatError, Predictor, ShardWriter, predict_topk
+from xmcjax.models import (
+    ArrayModel,
+    LinearModel,
+    ModelFormatError,
+    Predictor,
+    ShardWriter,
+    decision_function,
+    predict_topk,
+)
 
 
 @pytest.fixture(params=["native", "scipy"])
@@ -41,6 +49,28 @@ def test_the_best_are_those_of_a_full_sort(path, dtype, weights, rows, k):
     np.testing.assert_array_equal(scores, expected[1])
     one = [predictor.predict_topk(given[i : i + 1], k) for i in range(X.shape[0])]
     np.testing.assert_array_equal(np.concatenate([found for found, _ in one]), expected[0])
+
+
+@pytest.mark.parametrize("features, density", [(90, 0.3), (5000, 0.01)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_scores_of_a_row_depend_on_no_other_row_and_on_no_form(path, features, density, dtype):
+    """Sums have one order, of few rows, many and dense ones, with weights for one call and with kept ones."""
+    rng = np.random.default_rng(0)
+    X = sp.random_array((600, features), density=density, rng=rng, format="csr", dtype=dtype)
+    coef = sp.random_array((150, features), density=0.45, rng=rng, format="csr", dtype=dtype)
+    model = ArrayModel(coef, rng.standard_normal(150))
+    (labels, scores), whole = predict_topk(model, X, 7), decision_function(model, X)
+    np.testing.assert_array_equal(np.sort(whole, axis=1)[:, ::-1][:, :7], scores)
+    # float32 sums of some 40 or 25 products
+    np.testing.assert_allclose(whole, X @ coef.T.toarray() + model.intercept(), rtol=1e-4, atol=1e-5)
+    turned = sp.csr_array(X[::-1, ::-1])[::-1, ::-1]  # whose features descend
+    for part in (slice(0, 40), slice(599, 600), slice(7, 9), slice(3, 35), slice(100, 300)):
+        for rows in (X[part], X[part].toarray(), sp.csr_array(turned[part])):
+            for best in (predict_topk(model, rows, 7), Predictor(model).predict_topk(rows, 7)):
+                np.testing.assert_array_equal(best[0], labels[part])
+                np.testing.assert_array_equal(best[1], scores[part])
+            np.testing.assert_array_equal(decision_function(model, rows), whole[part])
+            np.testing.assert_array_equal(Predictor(model).decision_function(rows), whole[part])
 
 
 def test_a_directory_predicts_as_its_weights(path, tmp_path):

@@ -28,7 +28,6 @@ from xmcjax.estimators import (
     FitFile,
     OutOfTimeError,
     fit_with_state,
-    refuse_state,
     save_with_numbers,
     state_of_run,
 )
@@ -43,6 +42,8 @@ from xmcjax.models import (
 
 # Arguments that a result does not depend on.
 _BESIDE = ("n_jobs", "verbose", "warm_start")
+# The first name of what a run has to have in common with the one that it goes on with.
+_SYSTEM = "--system"
 
 if TYPE_CHECKING:
     CalibrationName = str
@@ -139,8 +140,7 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
     """
     deadline = _training.deadline_of(options.timeout)
     parse_transforms(options.transform)
-    if not options.resume:
-        refuse_state(_folder(options))
+    state_of_run(_folder(options), {_SYSTEM: system}).check(options.resume)
     if options.stats is not None:
         check_stats(options.stats, options.model, options.resume)
     stored = _stored(options, classifier) if options.resume else None
@@ -268,7 +268,7 @@ def _mark(
         for name, value in classifier.get_params(False).items()
         if name not in _BESIDE and hasattr(options, name)
     }
-    return {"--system": system, "data": fingerprint, "--transform": list(transforms), **parameters}
+    return {_SYSTEM: system, "data": fingerprint, "--transform": list(transforms), **parameters}
 
 
 def _fit(

@@ -55,16 +55,32 @@ def read_options(path: Path) -> dict[str, Any]:
     return options
 
 
-def flags_of(config: dict[str, Any], options: type) -> list[str]:
-    """The options of a file as arguments.
+def with_config(config: dict[str, Any], options: type, given: Sequence[str]) -> list[str]:
+    """The options of a file as arguments, and behind them those of the command line, which count more.
+
+    A flag that turns a switch the other way than its default is all that a command takes. Of a switch that
+    the file sets, the command line may have the other one too: it takes that of the file away.
 
     Args:
         config: by name, with underscores.
         options: the dataclass of flags.
+        given: on the command line.
 
     Raises:
         ValueError: a name that is no option, or a value of no kind that an option has.
     """
+    of_file, rest = _flags_of(config, options), list(given)
+    for name, field in _fields(options).items():
+        if name in config and isinstance(field.default, bool):
+            back = flag_of(name, not field.default)
+            if back in rest:
+                rest = [argument for argument in rest if argument != back]
+                of_file = [argument for argument in of_file if argument != flag_of(name, field.default)]
+    return [*of_file, *rest]
+
+
+def _flags_of(config: dict[str, Any], options: type) -> list[str]:
+    """The options of a file as arguments; arguments and errors as above."""
     fields = _fields(options)
     arguments: list[str] = []
     for name, value in config.items():

@@ -20,6 +20,8 @@ _HYPHEN, _INPUT, _OUTPUT = "-", "/dev/stdin", "/dev/stdout"
 # Formats whose readers go forth and back in a file.
 _SEEKING = ("npz", "npy", "parquet", "arrow")
 _CHUNK = 1 << 20
+# That a system follows.
+_MOST_LINKS = 40
 
 
 def with_streams(arguments: Sequence[str], files: Sequence[str]) -> list[str]:
@@ -33,9 +35,9 @@ def with_streams(arguments: Sequence[str], files: Sequence[str]) -> list[str]:
 
     Raises:
         ValueError: two files that are read, or two that are written, are the same stream; standard output,
-            which is asked for, was closed.
+            which is asked for, under whatever name, was closed.
     """
-    resolved, uses = list(arguments), {}
+    resolved, uses, lost = list(arguments), {}, {}
     for place, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
         following = arguments[place + 1] if place + 1 < len(arguments) else ""
@@ -43,18 +45,38 @@ def with_streams(arguments: Sequence[str], files: Sequence[str]) -> list[str]:
         if flag not in files or not value:
             continue
         stream = _OUTPUT if flag in OUTPUTS else _INPUT
+        if stream == _OUTPUT and isinstance(sys.stdout, Nowhere):
+            lost[flag] = value == _HYPHEN or _leads_to_output(value)
         uses[flag] = stream if value == _HYPHEN else None
         if value == _HYPHEN and equals:
             resolved[place] = f"{flag}={stream}"
         elif value == _HYPHEN:
             resolved[place + 1] = stream
+    for flag in lost:
+        if lost[flag]:
+            raise ValueError(f"{flag}: expected standard output to be open, found it closed")
     for stream, what in ((_INPUT, "standard input, which is read"), (_OUTPUT, "standard output, written")):
         flags = [flag for flag, used in uses.items() if used == stream]
         if len(flags) > 1:
             raise ValueError(f"-: expected one file to be {what} once, got {' and '.join(flags)}")
-        if flags and stream == _OUTPUT and isinstance(sys.stdout, Nowhere):
-            raise ValueError(f"{flags[0]}: expected standard output to be open, found it closed")
     return resolved
+
+
+def _leads_to_output(path: str) -> bool:
+    """Whether a name is that of file descriptor 1, such as /dev/stdout, or a link to such a name.
+
+    What stands there tells it no more where standard output was closed: it is as /dev/null then.
+    """
+    for _ in range(_MOST_LINKS):
+        folder, name = os.path.split(path)
+        folder = os.path.realpath(folder or os.curdir)
+        if (folder, name) == (os.path.realpath("/dev/fd"), "1"):
+            return True
+        path = os.path.join(folder, name)
+        if not os.path.islink(path):
+            return False
+        path = os.path.join(folder, os.readlink(path))
+    return False  # links that lead in a circle, which opening it says
 
 
 @contextlib.contextmanager

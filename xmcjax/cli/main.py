@@ -174,7 +174,7 @@ def _leave_stdout() -> None:
 def _read_and_run(name: str, arguments: list[str]) -> int:
     import tyro
 
-    from xmcjax.cli._config import PRINT, flags_of, read_config, toml
+    from xmcjax.cli._config import PRINT, read_config, toml, with_config
     from xmcjax.cli._options import FILES, check_names, refuse_old
     from xmcjax.cli._streams import with_streams
 
@@ -194,8 +194,7 @@ def _read_and_run(name: str, arguments: list[str]) -> int:
         command.Options,
         prog=prog,
         description=_description(command.Options, name),
-        # what is given on the command line stands last and counts
-        args=with_streams([*flags_of(config, command.Options), *arguments], FILES),
+        args=with_streams(with_config(config, command.Options, arguments), FILES),
         config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
     )
     if shown:
@@ -267,10 +266,20 @@ def _no_thread(error: RuntimeError) -> bool:
 
 def _one_line(error: Exception) -> str:
     text = str(error)
+    if isinstance(error, FileNotFoundError) and not os.path.isabs(error.filename or "") and _folder_is_gone():
+        return "the current folder is no longer there"
     if isinstance(error, OSError) and error.errno is not None:
         reason = _OS_ERRORS.get(error.errno, os.strerror(error.errno).lower())
         text = f"{error.filename}: {reason}" if error.filename else reason
     return text.replace("\n", " ")
+
+
+def _folder_is_gone() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _usage() -> str:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -20,10 +20,11 @@ from xmcjax.cli._cluster import ClusterOptions
 from xmcjax.cli._data import AUTO, DataOptions, PredictionFormatName, check_beside, read_features, transformed
 from xmcjax.cli._more import columns_beside
 from xmcjax.cli._options import Directory, File, check_jobs, check_out, check_uncompressed, described
-from xmcjax.data import Transforms
+from xmcjax.data import DataFormatError, Transforms
 from xmcjax.models import (
     INDEX,
     LinearModel,
+    ModelError,
     Predictor,
     predict_topk,
     prediction_file,
@@ -128,13 +129,19 @@ def run(options: Options) -> None:
         tqdm(unit="row", unit_scale=True, desc="predict", disable=None, file=sys.stderr) as bar,
     ):
         rows = (transformed(options.data, X, model.transforms) for X in pieces)
+
+        def best(X) -> Predicted:
+            with _of_file(options.data, n_rows):
+                return model.best(X, top_k)
+
         if cluster is None:
-            predicted = (model.best(X, top_k) for X in rows)
+            predicted = map(best, rows)
         else:
             predicted = cluster.predict(options.model, rows, top_k, options.probabilities)
         for found in predicted:
             labels, scores = model.finished(*found)
-            write(labels, scores)
+            with _of_file(options.data):
+                write(labels, scores)
             n_rows += len(labels)
             bar.update(len(labels))
     written = f"{options.out} ({n_rows:,} rows, {top_k} labels per row)"
@@ -144,6 +151,22 @@ def run(options: Options) -> None:
     if model.named:
         text = f"the labels are their places; xmcjax inspect --model {options.model} names them"
         _report.print_field("classes", text, stream, numbered=False)
+
+
+@contextlib.contextmanager
+def _of_file(path: Path, before: int = 0) -> Iterator[None]:
+    """Errors of rows name the file, and how many of its rows stand before those whose numbers they give.
+
+    Raises:
+        ValueError: likewise.
+    """
+    try:
+        yield
+    except (DataFormatError, ModelError):  # which name a file
+        raise
+    except ValueError as error:
+        place = f"{path}: after {before:,} rows" if before else path
+        raise ValueError(f"{place}: {error}") from error
 
 
 def opened(directory: Path, threads: int, *, probabilities: bool) -> Opened:

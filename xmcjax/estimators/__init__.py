@@ -2,7 +2,6 @@
 
 from xmcjax.estimators._checkpoint import OutOfTimeError as OutOfTimeError
 from xmcjax.estimators._checkpoint import fit_with_state as fit_with_state
-from xmcjax.estimators._checkpoint import refuse_state as refuse_state
 from xmcjax.estimators._checkpoint import state_of_run as state_of_run
 from xmcjax.estimators._fit_file import FitFile as FitFile
 from xmcjax.estimators._kernel_chains import KernelChainClassifier as KernelChainClassifier

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -21,6 +22,10 @@ from xmcjax.models import ModelFormatError, ModelMismatchError, check_regular
 #: Seconds from one state that is written to the next, at least; the share of the time that may go into it.
 EVERY, SHARE = 20.0, 0.05
 _RUN, _SPARSE, _DENSE, _OWN = "run.json", "dual.npz", "dual.npy", "states"
+# Files that a run was writing when it was killed.
+_UNFINISHED = re.compile(
+    rf"\.({re.escape(_RUN)}|{re.escape(_SPARSE)}|{re.escape(_DENSE)})\.[0-9a-f]{{16}}\.tmp"
+)
 # Bytes of what a run is made of, at most: a few hundred are written.
 _LONGEST = 1 << 20
 
@@ -51,7 +56,7 @@ class Checkpoint:
 
     Args:
         folder: made when there is something to write.
-        mark: what the run is made of, JSON by name.
+        mark: what the run is made of, JSON by name. The first name is the same in all runs.
         deadline: of ``time.monotonic``, after which the run ends; None for none.
 
     Attributes:
@@ -63,47 +68,66 @@ class Checkpoint:
     def __init__(self, folder: Path, mark: Mapping[str, Any], deadline: float | None = None):
         self.deadline = deadline
         self.folder, self._mark = folder, json.loads(json.dumps(dict(mark), default=str))
-        self._due = time.monotonic() + EVERY
+        self._due, self._begun = time.monotonic() + EVERY, False
+
+    def check(self, resume: bool) -> None:
+        """Whether the folder may be used; nothing is written. :meth:`begin` asks too.
+
+        Args:
+            resume: whether there may be a state.
+
+        Raises:
+            FileExistsError: a state is there, and nobody asked for it.
+            ModelFormatError: the folder is something else, or holds something else.
+            OSError: it cannot be read.
+        """
+        if not resume and has_state(self.folder):
+            raise FileExistsError(
+                f"{self.folder}: expected no state of a run that was interrupted, found one: --resume goes "
+                "on with it; without the folder the run begins anew"
+            )
+        expected = "a folder for the state of a run"
+        if os.path.lexists(self.folder) and not self.folder.is_dir():
+            raise ModelFormatError(self.folder, expected, "something else")
+        if not self.folder.is_dir() or has_state(self.folder):
+            return
+        for path in sorted(self.folder.iterdir()):
+            if not (_UNFINISHED.fullmatch(path.name) or (path.name == _RUN and self._is_mark(path))):
+                raise ModelFormatError(self.folder, expected, f"one that holds something else: {path.name}")
 
     def begin(self, resume: bool) -> bool:
         """Prepares the folder; whether there is a run to go on with.
 
+        Args:
+            resume: whether there may be a state.
+
         Raises:
             FileExistsError: a state is there, and nobody asked for it.
             ModelMismatchError: it is of another run.
-            ModelFormatError: it is damaged, or something else than a folder.
+            ModelFormatError: it is damaged, or something else than a folder; the folder holds something else.
             OSError: it cannot be read or written.
         """
-        if not resume:
-            refuse_state(self.folder)
-        if os.path.lexists(self.folder) and not self.folder.is_dir():
-            raise ModelFormatError(self.folder, "a folder for the state of a run", "something else")
+        self.check(resume)
         there = has_state(self.folder)
         path = self.folder / _RUN
         if there:
-            self._compare(path)
+            self._compare(_read_mark(path))
         else:
             self.folder.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as file:
                 file.write(json.dumps(self._mark, indent=1).encode() + b"\n")
+        self._begun = True
         return there
 
-    def _compare(self, path: Path) -> None:
-        if not path.exists():
-            raise ModelFormatError(path, "what the run is made of", "no such file")
-        check_regular(path)
-        size = path.stat().st_size
-        if size > _LONGEST:
-            expected = f"what a run is made of in {_LONGEST:,} bytes at most"
-            raise ModelFormatError(path, expected, f"{size:,} bytes")
+    def _is_mark(self, path: Path) -> bool:
+        """Whether a file is of a run, which may have been another one."""
         try:
-            found = json.loads(path.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise ModelFormatError(
-                path, "what a run is made of in JSON", f"a damaged file ({error})"
-            ) from error
-        if not isinstance(found, dict):
-            raise ModelFormatError(path, "what a run is made of", "something else")
+            found = _read_mark(path)
+        except ModelFormatError:
+            return False
+        return list(found)[:1] == list(self._mark)[:1]
+
+    def _compare(self, found: dict[str, Any]) -> None:
         for key in sorted(self._mark.keys() | found.keys()):
             if self._mark.get(key) != found.get(key):
                 raise ModelMismatchError(self.folder, key, str(found.get(key)), str(self._mark.get(key)))
@@ -174,13 +198,15 @@ class Checkpoint:
         return None if nothing else Fold(self.deadline, self.statistics)
 
     def remove(self) -> None:
-        """When the model is complete: removes what a run writes, and the folder where no more is in it."""
-        for path in _states(self.folder):
+        """When the model is complete: removes what the run wrote, and the folder where no more is in it."""
+        if not self._begun:
+            return
+        unfinished = [path for path in self.folder.glob(".*") if _UNFINISHED.fullmatch(path.name)]
+        for path in [*_states(self.folder), self.folder / _RUN, *unfinished]:
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        (self.folder / _RUN).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # somebody else's file is in it
             self.folder.rmdir()
 
@@ -214,6 +240,29 @@ class Fold:
             raise OutOfTimeError
 
 
+def _read_mark(path: Path) -> dict[str, Any]:
+    """What a run is made of.
+
+    Raises:
+        ModelFormatError: the file is not there, is damaged, or holds something else.
+        OSError: it cannot be read.
+    """
+    if not path.exists():
+        raise ModelFormatError(path, "what the run is made of", "no such file")
+    check_regular(path)
+    size = path.stat().st_size
+    if size > _LONGEST:
+        expected = f"what a run is made of in {_LONGEST:,} bytes at most"
+        raise ModelFormatError(path, expected, f"{size:,} bytes")
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ModelFormatError(path, "what a run is made of in JSON", f"a damaged file ({error})") from error
+    if not isinstance(found, dict):
+        raise ModelFormatError(path, "what a run is made of", "something else")
+    return found
+
+
 def _check_dual(path: Path, alpha: Any, shape: tuple[int, int] | None) -> None:
     if shape is not None and alpha.shape != shape:
         raise DataFormatError(
@@ -224,30 +273,6 @@ def _check_dual(path: Path, alpha: Any, shape: tuple[int, int] | None) -> None:
 def has_state(folder: Path) -> bool:
     """Whether there is a state that a run can go on from."""
     return any(path.exists() for path in _states(folder))
-
-
-def refuse_state(folder: Path) -> None:
-    """Whether no state is there, which a run that begins anew would write over.
-
-    Raises:
-        FileExistsError: there is one.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     refuse_state(Path(folder))  # nothing is there
-        ...     save_npy(Path(folder, "dual.npy"), np.zeros((3, 3)))
-        ...     try:
-        ...         refuse_state(Path(folder))
-        ...     except FileExistsError as error:
-        ...         print(str(error).partition("expected ")[2].partition(":")[0])
-        no state of a run that was interrupted, found one
-    """
-    if has_state(folder):
-        raise FileExistsError(
-            f"{folder}: expected no state of a run that was interrupted, found one: --resume goes on with "
-            "it; without the folder the run begins anew"
-        )
 
 
 def _states(folder: Path) -> list[Path]:

@@ -182,10 +182,16 @@ class _Graph:
             offset = self.constant("calibration.offset", offset)
             scores = self.node("Add", [self.node("Mul", [scores, slope], "scaled"), offset], "calibrated")
         if link == SIGMOID:
-            self.node("Sigmoid", [scores], "probabilities")
+            self.node("Exp", [self.log_sigmoid(scores)], "probabilities")
         elif link == ONE_OF:
-            each = self.node("Sigmoid", [scores], "each")
-            total = self.node("ReduceSum", [each, self.constant("axis", np.array([1]))], "total", keepdims=1)
-            self.node("Div", [each, total], "probabilities")
+            self.node("Softmax", [self.log_sigmoid(scores)], "probabilities", axis=1)
         else:
             self.node("Softmax", [scores], "probabilities", axis=1)
+
+    def log_sigmoid(self, z: str) -> str:
+        """log σ(z) = min(z, 0) − log(1 + e^{−|z|}); Sigmoid of onnxruntime has few digits below −10."""
+        below = self.node("Min", [z, self.number("log_sigmoid.zero", 0)], "log_sigmoid.below")
+        size = self.node("Neg", [self.node("Abs", [z], "log_sigmoid.abs")], "log_sigmoid.size")
+        raised = self.node("Exp", [size], "log_sigmoid.exp")
+        one_more = self.node("Add", [raised, self.number("log_sigmoid.one", 1)], "log_sigmoid.one_more")
+        return self.node("Sub", [below, self.node("Log", [one_more], "log_sigmoid.log")], "log_sigmoid")

@@ -10,8 +10,12 @@ from xmcjax import _sparse
 MAX_LABEL = 2**31 - 1
 
 
-def checked(labels, scores) -> tuple[np.ndarray, np.ndarray]:
+def checked(labels, scores, before: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Labels and scores as arrays [n, K], which a reader takes.
+
+    Args:
+        labels, scores: of the next rows of a file.
+        before: rows that it has; the numbers of rows in errors begin there.
 
     Raises:
         ValueError, TypeError: as :func:`xmcjax.models.write_predictions`.
@@ -29,31 +33,34 @@ def checked(labels, scores) -> tuple[np.ndarray, np.ndarray]:
     if wrong.any():
         row, place = np.argwhere(wrong)[0]
         raise ValueError(
-            f"expected finite scores, found {scores[row, place]} for label {labels[row, place]} in row {row}"
+            f"expected finite scores, found {scores[row, place]} for label {labels[row, place]} in row "
+            f"{before + row}"
         )
-    _check_readable(labels, scores)
+    _check_readable(labels, scores, before)
     return labels, scores
 
 
-def _check_readable(labels: np.ndarray, scores: np.ndarray) -> None:
+def _check_readable(labels: np.ndarray, scores: np.ndarray, before: int) -> None:
     """Raises ValueError where `read_predictions` would refuse what is written."""
     kept = labels >= 0
     for row, place in np.argwhere(labels > MAX_LABEL)[:1]:
-        raise ValueError(f"expected labels of at most {MAX_LABEL}, found {labels[row, place]} in row {row}")
+        raise ValueError(
+            f"expected labels of at most {MAX_LABEL}, found {labels[row, place]} in row {before + row}"
+        )
     with np.errstate(over="ignore", invalid="ignore"):  # what is too large becomes infinite
         too_large = kept & ~np.isfinite(scores.astype(np.float32))
     for row, place in np.argwhere(too_large)[:1]:
         raise ValueError(
             f"expected scores that float32 can hold, found {scores[row, place]} for label "
-            f"{labels[row, place]} in row {row}"
+            f"{labels[row, place]} in row {before + row}"
         )
     # the least score up to each place, that of the prediction before it as long as none rises
     least = np.minimum.accumulate(np.where(kept, scores, np.inf), axis=1)
     for row, place in np.argwhere(kept[:, 1:] & (scores[:, 1:] > least[:, :-1]))[:1]:
         found = f"{scores[row, place + 1]} after {least[row, place]}"
-        raise ValueError(f"expected scores best first, found {found} in row {row}")
+        raise ValueError(f"expected scores best first, found {found} in row {before + row}")
     ranked = np.sort(np.where(kept, labels.astype(np.int64), -1), axis=1)
     for row, place in np.argwhere((ranked[:, 1:] >= 0) & (ranked[:, 1:] == ranked[:, :-1]))[:1]:
         raise ValueError(
-            f"expected each label once per row, found label {ranked[row, place]} again in row {row}"
+            f"expected each label once per row, found label {ranked[row, place]} again in row {before + row}"
         )

@@ -44,10 +44,14 @@ class Form(abc.ABC):
 @contextlib.contextmanager
 def writer(path, form: Form) -> Iterator[Callable[[Any, Any], None]]:
     """``write(labels, scores)`` of some rows at a time; the file is there when the block ends well."""
+    rows = 0
     with atomic_write(path) as file:
 
         def write(labels, scores) -> None:
-            file.writelines(_lines(form, *checked(labels, scores)))
+            nonlocal rows
+            labels, scores = checked(labels, scores, rows)
+            file.writelines(_lines(form, labels, scores))
+            rows += len(labels)
 
         yield write
 

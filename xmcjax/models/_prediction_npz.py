@@ -22,11 +22,14 @@ def writer(path, n_labels: int | None) -> Iterator[Callable[[Any, Any], None]]:
     lengths, places, values = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)], [np.zeros(0, np.float32)]
 
     def write(labels, scores) -> None:
-        labels, scores = checked(labels, scores)
+        before = sum(map(len, lengths))
+        labels, scores = checked(labels, scores, before)
         kept = labels >= 0
         if n_labels is not None and (labels >= n_labels).any():
             row, place = np.argwhere(labels >= n_labels)[0]
-            raise ValueError(f"expected labels below {n_labels}, found {labels[row, place]} in row {row}")
+            raise ValueError(
+                f"expected labels below {n_labels}, found {labels[row, place]} in row {before + row}"
+            )
         lengths.append(kept.sum(axis=1))
         places.append(labels[kept].astype(np.int32))
         values.append(scores[kept])

@@ -113,6 +113,7 @@ def prediction_file(
 
     Yields:
         ``write(labels, scores)``, with the arguments and errors of `write_predictions`, for the next rows.
+        Errors number the rows of the file, from 0.
 
     Example:
         >>> import pathlib, tempfile

@@ -9,7 +9,7 @@ from xmcjax._finite import place_not_finite
 
 
 def checked_rows(X, n_features: int, dtype=None):
-    """X as checked CSR or an array, [n, d].
+    """X as checked CSR or an array, [n, d]; sums over a row take its features in ascending order, each once.
 
     Args:
         X: features, sparse or dense.
@@ -27,7 +27,8 @@ def checked_rows(X, n_features: int, dtype=None):
     if dtype is not None and X.dtype != dtype:
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
             cast = X.astype(dtype)
-        X = _sparse.csr(cast) if _sparse.is_sparse(cast) else cast
+        X = cast
+    X = _sparse.canonical_csr(X) if _sparse.is_sparse(X) else X
     place = place_not_finite(X)
     if place is not None:
         row, column, value = place

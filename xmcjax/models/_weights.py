@@ -120,9 +120,21 @@ class ByLabel(Weights):
         alone = min(len(X), _FEW_ROWS) * coef.nnz < _LANES * X.shape[1]
         step = 1 if alone else _FEW_ROWS
         for first in range(0, len(X), step):
-            rows = slice(first, first + step)
-            scores[rows] = _product(coef, np.ascontiguousarray(X[rows].T), threads).T + bias
+            scores[first : first + step] = _scores_of_few(coef, bias, X[first : first + step], threads)
         return scores
+
+
+def _scores_of_few(coef, bias: np.ndarray, X: np.ndarray, threads: int) -> np.ndarray:
+    """X W + b, [n, L], in the order of summation of :class:`ByFeature`."""
+    n = len(X)
+    if native.load_library() is None:
+        with _infinite():
+            return (coef @ X.T).T + bias
+    given = np.zeros((X.shape[1], n if n == 1 else -(-n // _LANES) * _LANES), X.dtype)
+    given[:, :n] = X.T
+    z = np.empty((len(bias), given.shape[1]), X.dtype)
+    native.InPlace.once("predict_few", W=native.csr_arrays(coef), b=bias, X=given, threads=threads, z=z)
+    return z[:, :n].T
 
 
 def _of_few_features(coef, X) -> tuple[Any, np.ndarray]:

@@ -58,6 +58,13 @@ void run(PredictScoresArgs<T>& args) {
 XMCJAX_RUNS(PredictScoresArgs)
 
 template <class T>
+void run(PredictFewArgs<T>& args) {
+  parallel(args.W.n, kRows, args.threads,
+           [&](int64_t first, int64_t last) { kernels<T>().predict_few(args, first, last); });
+}
+XMCJAX_RUNS(PredictFewArgs)
+
+template <class T>
 void run(PredictTopkArgs<T>& args) {
   check_features(args);
   if (args.k < 1) throw BadArgument("predict_topk: expected k >= 1");
