@@ -16,7 +16,8 @@ import tyro
 from xmcjax._memory import size, usable_memory
 from xmcjax.cli import _report, _training
 from xmcjax.cli import train as _train
-from xmcjax.cli._data import DtypeName, SizedDataOptions, check_numbers, read_training
+from xmcjax.cli._data import check_numbers, read_training
+from xmcjax.cli._data_options import DtypeName, SizedDataOptions
 from xmcjax.cli._needs import memory_of, remedy, shape_of
 from xmcjax.cli._options import File, TransformNames, described, one_of
 from xmcjax.cluster import blocks_of, makespan

@@ -16,7 +16,8 @@ from xmcjax._links import link_of
 from xmcjax._options import SHARED
 from xmcjax._systems import FIRST_SYSTEM
 from xmcjax.cli import _report
-from xmcjax.cli._data import UNSIZED, DataOptions, read, transformed
+from xmcjax.cli._data import read, transformed
+from xmcjax.cli._data_options import UNSIZED, DataOptions, Source
 from xmcjax.cli._more import columns_beside
 from xmcjax.cli._options import Directory, File, check_jobs, check_out, described
 from xmcjax.cli._page import Page
@@ -93,6 +94,7 @@ def run(options: Options) -> None:
     for part in ("test", "train"):
         if getattr(options, part) is None and getattr(options, f"{part}_labels_file") is not None:
             raise ValueError(f"--{part}-labels-file needs --{part}, got none")
+    options.files.check(*_sources(options))
     if options.test is not None:
         _check_width(options, options.test)
     known = open_model(options.model, options.label, options.vocabulary, partial=False)
@@ -167,8 +169,21 @@ def _frequencies(options: Options, model: Opened) -> tuple[int | None, np.ndarra
 
 def _read(options: Options, path: Path, labels: Path | None, model: Opened) -> Dataset:
     like = f"as in {options.model}"
-    shape: dict[str, Any] = dict(n_features=model.n_features, least_labels=model.columns, like=like)
-    return read(path, options.files, labels=labels, dtype=model.dtype, **shape).dataset
+    return read(
+        path,
+        options.files,
+        labels=labels,
+        dtype=model.dtype,
+        n_features=model.n_features,
+        least_labels=model.columns,
+        like=like,
+        lists_from_0=options.files.first_label_is_for_svmlight(*_sources(options)),
+    ).dataset
+
+
+def _sources(options: Options) -> tuple[Source, Source]:
+    """The data of ``--test`` and ``--train``."""
+    return Source(options.test, options.test_labels_file), Source(options.train, options.train_labels_file)
 
 
 # Options of today by what a manifest calls them, which keeps to the names of the first models.

@@ -16,7 +16,8 @@ from xmcjax._range import check_range
 from xmcjax.cli import _report, _training
 from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._cluster import ClusterOptions, TrainingFiles, check_workers_read
-from xmcjax.cli._data import DtypeName, SizedDataOptions, check_numbers, read_test, read_training, transformed
+from xmcjax.cli._data import check_numbers, read_test, read_training, transformed
+from xmcjax.cli._data_options import DtypeName, SizedDataOptions
 from xmcjax.cli._environment import node_shares
 from xmcjax.cli._needs import check_least, memory_of, remedy, shape_of
 from xmcjax.cli._options import (
