@@ -160,3 +160,43 @@ def test_what_is_refused(xmcjax, files, model, tmp_path):
     xmcjax(*ask, files / "test.txt", "--test", files / "test.txt").refused("--out", "test.txt")
     xmcjax(*ask, out, "--vocabulary", files / "test.txt").refused("expected 80 lines, one per feature")
     assert not out.exists()
+
+
+def test_the_page_replaces_no_input(xmcjax, files, model, tmp_path):
+    words = tmp_path / "words.txt"
+    words.write_text("".join(f"word{k}\n" for k in range(80)))
+    before = words.read_bytes()
+    ask = ("report", "--model", model, "--vocabulary", words, "--out")
+    xmcjax(*ask, words).refused("--out: expected another file than the data")
+    assert words.read_bytes() == before
+
+
+@pytest.mark.parametrize("flag", ["--train", "--test"])
+@pytest.mark.parametrize("stated", [29, 31])
+def test_data_of_another_number_of_labels(xmcjax, files, model, tmp_path, flag, stated):
+    data = tmp_path / "other.txt"
+    X, Y = load_xmc(files / "test.txt")
+    Y.resize(Y.shape[0], stated)
+    save_xmc(data, X, Y)
+    ask = ("report", "--model", model, "--out", tmp_path / "r.html", flag, data)
+    xmcjax(*ask).refused(f"{data}:1: expected 30 labels as in {model}, found {stated}")
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_data_that_state_no_number_of_labels_have_those_of_the_model(xmcjax, model, tmp_path):
+    data = tmp_path / "few.svm"
+    data.write_text("0,2 1:1\n1 80:1\n")
+    given = ("--format", "svmlight", "--multilabel", "--test", data, "--train", data)
+    xmcjax("report", "--model", model, "--out", tmp_path / "r.html", *given).done()
+
+
+def test_data_of_fewer_labels_than_the_classes_of_a_model(xmcjax, tmp_path):
+    rows = "".join(f"{label} {label}:1\n" for label in (1, 3, 1, 3))
+    model, out, wide, narrow = (tmp_path / name for name in ("m", "r.html", "wide.txt", "narrow.txt"))
+    wide.write_text(f"4 5 6\n{rows}")
+    narrow.write_text(f"4 5 3\n{rows.replace('3', '2')}")
+    xmcjax("train", "--system", "kernel", "--train", wide, "--model", model).done()
+    xmcjax("report", "--model", model, "--out", out, "--test", wide, "--train", wide).done()
+    for flag in ("--test", "--train"):
+        said = f"{narrow}: expected at least 4 labels as in {model}, found 3"
+        xmcjax("report", "--model", model, "--out", out, flag, narrow).refused(said)
