@@ -126,7 +126,7 @@ def run(options: Options) -> None:
     if model is not None:
         _weights(page, model, options, frequencies, names.classes, vocabulary)
     with atomic_write(options.out) as file:
-        file.write(page.html().encode())
+        file.write(page.html().encode(errors="backslashreplace"))  # names of files need be no UTF-8
     _report.print_written(options.out, _report.summary_stream(options.out))
 
 
@@ -294,7 +294,10 @@ def _progress(page: Page, rows: list[dict[str, Any]]) -> None:
     }
     for quantity, caption in quantities.items():
         if any(row["fit"] == 0 and row[quantity] is not None for row in rows):
-            page.picture(caption, lambda ax, name=quantity: plots.progress(rows, name, ax=ax))
+            try:
+                page.picture(caption, lambda ax, name=quantity: plots.progress(rows, name, ax=ax))
+            except ValueError as error:  # numbers too large for a picture
+                page.text(f"{caption}: {error}.")
 
 
 def _histogram(ax: Any, steps: np.ndarray) -> None:
