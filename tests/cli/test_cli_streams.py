@@ -286,6 +286,15 @@ def test_outputs_that_are_closed_are_nowhere(files, model, tmp_path, closed):
     assert done.returncode == (2 if 1 in closed else 0)
     said = "xmcjax predict: error: --out: expected standard output to be open, found it closed\n"
     assert done.stderr == (said if closed == (1,) else "")
+    if 0 in closed:
+        done = command("predict", "--model", model, "--data", "-", "--out", tmp_path / "p.txt")
+        assert done.returncode == 2 and not (tmp_path / "p.txt").exists()
+
+
+def test_standard_input_that_is_closed_is_said_to_be(xmcjax, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)  # which is what Python makes of a closed one
+    predict = ("predict", "--model", model, "--data", "-", "--out", tmp_path / "p.txt")
+    xmcjax(*predict).refused("--data: expected standard input to be open, found it closed")
 
 
 def test_a_directory_is_no_stream(xmcjax, model, files):

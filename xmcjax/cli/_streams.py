@@ -32,8 +32,8 @@ def with_streams(arguments: Sequence[str], files: Sequence[str]) -> list[str]:
         files: the flags that take a file.
 
     Raises:
-        ValueError: two files that are read, or two that are written, are the same stream; standard output,
-            which is asked for, was closed.
+        ValueError: two files that are read, or two that are written, are the same stream; standard input or
+            output, which is asked for, was closed.
     """
     resolved, uses = list(arguments), {}
     for place, argument in enumerate(arguments):
@@ -52,6 +52,8 @@ def with_streams(arguments: Sequence[str], files: Sequence[str]) -> list[str]:
         flags = [flag for flag, used in uses.items() if used == stream]
         if len(flags) > 1:
             raise ValueError(f"-: expected one file to be {what} once, got {' and '.join(flags)}")
+        if flags and stream == _INPUT and sys.stdin is None:
+            raise ValueError(f"{flags[0]}: expected standard input to be open, found it closed")
         if flags and stream == _OUTPUT and isinstance(sys.stdout, Nowhere):
             raise ValueError(f"{flags[0]}: expected standard output to be open, found it closed")
     return resolved

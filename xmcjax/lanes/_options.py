@@ -235,6 +235,10 @@ class OneVsAll:
             instance(name, getattr(self, name), base)
         for name in self.numbers():
             object.__setattr__(self, name, OPTIONS[name].check(getattr(self, name)))  # which is frozen
+        if self.clip is not None and self.sparsify_rise is not None:
+            raise ValueError(
+                f"clip: expected None beside sparsify_rise, which takes its place, got {self.clip}"
+            )
         name_of("backend", self.backend, linops.BACKENDS)
         if isinstance(self.loss, Hinge):
             self._check_hinge()
