@@ -204,7 +204,7 @@ class OneVsAll:
             instead of three.
 
     Raises:
-        TypeError, ValueError: an option of another kind or out of range.
+        TypeError, ValueError: an option of another kind or out of range, or clip beside sparsify_rise.
 
     Example:
         >>> from xmcjax.data import make_power_law
