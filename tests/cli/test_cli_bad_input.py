@@ -190,6 +190,13 @@ OPTIONS = {
     ("--propensities", "Amazon"): "--propensities Amazon needs --weighting, got none",
     ("--n-jobs", "0"): "--n-jobs: expected from 1 to 16384 threads, or -1 for one per core, got 0",
     ("--shard-size", "0"): "--shard-size: expected at least 1, got 0",
+    ("--shard-size", "1" + "0" * 20): "--shard-size: expected at most 2147483647, got 1" + "0" * 20,
+    (
+        "--clip",
+        "0",
+        "--sparsify-rise",
+        "0.1",
+    ): "--clip: expected none beside --sparsify-rise, which takes its",
     ("--init", "multi_pos", "--ridge", "-1"): "expected ridge > 0, got -1.0",
     ("--init", "multi_pos", "--max-positives", "-1"): "max_positives: expected at least 0, got -1",
     ("--init", "zero", "--msi-s", "2"): "--msi-s is for --init mean_separating or multi_pos, got --init zero",

@@ -214,11 +214,6 @@ def test_other_programs_get_scores_and_are_told(calibrated, xmcjax, tmp_path):
             (*TEMPERATURE, "--cv", 201),
             "--cv: expected at most 200, the number",
         ),
-        (
-            "one-vs-all",
-            (*SIGMOID, "--labels", "3:4"),
-            "--calibration: expected a label with",
-        ),
     ],
 )
 def test_what_makes_no_calibration_is_refused_and_nothing_is_written(
@@ -244,3 +239,30 @@ def test_merging_in_python_is_the_same(calibrated, tmp_path):
     merged = merge_models([tmp_path / "a", tmp_path / "b"], tmp_path / "merged")
     calibration = merged.calibration()
     assert merged.calibrated and calibration is not None and len(calibration.slope) == LABELS
+
+
+def of_rows(path, rows):
+    """Text of rows that have one feature and these labels."""
+    path.write_text(f"{len(rows)} 1 4\n" + "".join(f"{row} 0:1\n" for row in rows))
+    return path
+
+
+def test_a_part_of_labels_without_rows_is_merged_to_the_calibration_of_a_whole_run(xmcjax, tmp_path):
+    data = of_rows(tmp_path / "d.txt", ["0", "1", "2", "0,1", "0", "1"])
+    for name, labels in (("whole", "0:4"), ("first", "0:3"), ("empty", "3:4")):
+        train = ("train", "--train", data, "--model", tmp_path / name, "--labels", labels, "--cv", 2)
+        xmcjax(*train, *SIGMOID).done()
+    xmcjax("merge", "--parts", tmp_path / "first", tmp_path / "empty", "--model", tmp_path / "m").done()
+    whole, merged = (LinearModel.load(tmp_path / name).calibration() for name in ("whole", "m"))
+    assert whole is not None and merged is not None and whole.encode() == merged.encode()
+    said = xmcjax("inspect", "--model", tmp_path / "empty", "--json").done().out
+    known = json.loads(said, parse_constant=pytest.fail)
+    assert known["calibration"] == {"slopes": None, "shared": 0}
+
+
+def test_a_part_that_has_nothing_to_share_is_told_what_helps(xmcjax, tmp_path):
+    data = of_rows(tmp_path / "d.txt", ["0", "1", "2", "0,1", "0", "1"])
+    train = ("train", "--train", data, "--model", tmp_path / "m", "--labels", "2:4", "--cv", 2, *SIGMOID)
+    said = "found none among labels 2 to 3: give --labels a range with labels of more rows"
+    xmcjax(*train).refused("--calibration: expected a label with positive rows in two folds", said)
+    assert not (tmp_path / "m").exists()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xmcjax.data import load_xmc, save_features, save_labels, save_npz, save_xmc
+from xmcjax.data import load_xmc, save_features, save_labels, save_npz, save_svmlight, save_xmc
 from xmcjax.models import LinearModel, predict_topk, read_predictions
 
 pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
@@ -340,3 +340,59 @@ def test_a_matrix_too_wide_for_its_memory_is_no_model(xmcjax, tmp_path):
     sp.save_npz(tmp_path / "wide.npz", sp.csr_array((2, 2 * 10**9), dtype=np.float32))
     give = ("import", "--source", tmp_path / "wide.npz", "--model", tmp_path / "m", "--format", "npz")
     xmcjax(*give, "--max-memory", "100MB").refused("for 2,000,000,000 labels")
+
+
+FOR_ONE_FILE = {
+    "text that counts from 1": (("--train", "train_one.txt"), "train.npz", ("--one-based",)),
+    "test data that count from 1": (("--train", "train.npz"), "train_one.txt", ("--one-based",)),
+    "sizes of a table": (("--train", "t.parquet"), "train.npz", ("--n-labels", 30, "--n-features", 80)),
+    "columns of a table": (
+        ("--train", "train.npz"),
+        "t.parquet",
+        ("--feature-columns", "feature_indices", "feature_values"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOR_ONE_FILE)
+def test_an_option_for_one_file_of_several(xmcjax, files, sources, tmp_path, contents, name):
+    first, test, options = FOR_ONE_FILE[name]
+    if "t.parquet" in (*first, test):
+        pytest.importorskip("pyarrow")
+        xmcjax("convert", "--data", files / "train.txt", "--out", sources / "t.parquet").done()
+    trained(xmcjax, tmp_path / "a", "--train", files / "train.txt")
+    given = ("--train", sources / first[1], "--test", sources / test, *options)
+    trained(xmcjax, tmp_path / "b", *given)
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_truth_that_counts_from_1_beside_training_data_that_do_not(xmcjax, files, sources, model, tmp_path):
+    out = tmp_path / "p.txt"
+    xmcjax("predict", "--model", model, "--data", files / "test.txt", "--out", out).done()
+    evaluate = ("evaluate", "--predictions", out, "--train", sources / "train.npz", "--data")
+    wanted = xmcjax(*evaluate, files / "test.txt").done().out
+    assert xmcjax(*evaluate, sources / "test_one.txt", "--one-based").done().out == wanted
+
+
+def test_the_first_label_of_svmlight_beside_lists_that_count_from_0(xmcjax, files, sources, tmp_path):
+    X, Y = load_xmc(files / "train.txt")
+    save_svmlight(tmp_path / "from_1.svm", X, sp.hstack([sp.csr_matrix((Y.shape[0], 1)), Y]).tocsr())
+    svmlight = ("--labels-file", tmp_path / "from_1.svm", "--labels-format", "svmlight", "--multilabel")
+    train = ("train", "--train", sources / "train.npz", *svmlight, "--first-label", 1, "--n-labels", 30)
+    for test in (files / "train.txt", sources / "train.npz"):
+        said = xmcjax(*train, "--model", tmp_path / test.suffix, "--test", test, "--json").done()
+        assert json.loads(said.out)["metrics"]["P"]["1"] > 50
+    lists = ("train", "--train", sources / "train.npz", "--model", tmp_path / "m", "--first-label", 1)
+    xmcjax(*lists).refused("--first-label is for classes and svmlight", "has lists that count from 0")
+
+
+def test_an_option_for_no_file_names_files_and_formats(xmcjax, files, sources, tmp_path):
+    train = ("train", "--model", tmp_path / "m", "--train", sources / "train.npz", "--test")
+    xmcjax(*train, files / "test.txt", "--zero-based").refused(
+        f"--zero-based is for --format svmlight: {sources / 'train.npz'} is npz and",
+        f"{files / 'test.txt'} is xmc",
+    )
+    xmcjax(*train, sources / "test.npz", "--n-labels", 9).refused("--n-labels is for --format svmlight, par")
+    pytest.importorskip("pyarrow")
+    xmcjax("convert", "--data", files / "train.txt", "--out", sources / "t.parquet").done()
+    xmcjax(*train, sources / "t.parquet", "--n-labels", 9).refused("--n-labels: expected 30 for ", ", got 9")

@@ -168,3 +168,8 @@ def test_dense_data_are_planned_too(plan, tmp_path):
     sp.save_npz(tmp_path / "Y.npz", Y)
     said = plan("--train", tmp_path / "X.npy", "--labels-file", tmp_path / "Y.npz", "--transform", "unit")
     assert said["data"]["entries"] == 300 * 40 and said["time"]["reading"] > 0
+
+
+def test_a_size_that_training_would_not_take(xmcjax, files):
+    plan = ("plan", "--train", files / "train.txt", "--shard-size", 10**20)
+    xmcjax(*plan).refused(f"--shard-size: expected at most 2147483647, got {10**20}")

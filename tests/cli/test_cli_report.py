@@ -3,7 +3,9 @@
 import base64
 import json
 import math
+import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -160,3 +162,108 @@ def test_what_is_refused(xmcjax, files, model, tmp_path):
     xmcjax(*ask, files / "test.txt", "--test", files / "test.txt").refused("--out", "test.txt")
     xmcjax(*ask, out, "--vocabulary", files / "test.txt").refused("expected 80 lines, one per feature")
     assert not out.exists()
+
+
+def test_the_page_replaces_no_input(xmcjax, files, model, tmp_path):
+    words = tmp_path / "words.txt"
+    words.write_text("".join(f"word{k}\n" for k in range(80)))
+    before = words.read_bytes()
+    ask = ("report", "--model", model, "--vocabulary", words, "--out")
+    xmcjax(*ask, words).refused("--out: expected another file than the data")
+    assert words.read_bytes() == before
+
+
+@pytest.mark.parametrize("flag", ["--train", "--test"])
+@pytest.mark.parametrize("stated", [29, 31])
+def test_data_of_another_number_of_labels(xmcjax, files, model, tmp_path, flag, stated):
+    data = tmp_path / "other.txt"
+    X, Y = load_xmc(files / "test.txt")
+    Y.resize(Y.shape[0], stated)
+    save_xmc(data, X, Y)
+    ask = ("report", "--model", model, "--out", tmp_path / "r.html", flag, data)
+    xmcjax(*ask).refused(f"{data}:1: expected 30 labels as in {model}, found {stated}")
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_data_that_state_no_number_of_labels_have_those_of_the_model(xmcjax, model, tmp_path):
+    data = tmp_path / "few.svm"
+    data.write_text("0,2 1:1\n1 80:1\n")
+    given = ("--format", "svmlight", "--multilabel", "--test", data, "--train", data)
+    xmcjax("report", "--model", model, "--out", tmp_path / "r.html", *given).done()
+
+
+def test_data_of_fewer_labels_than_the_classes_of_a_model(xmcjax, tmp_path):
+    rows = "".join(f"{label} {label}:1\n" for label in (1, 3, 1, 3))
+    model, out, wide, narrow = (tmp_path / name for name in ("m", "r.html", "wide.txt", "narrow.txt"))
+    wide.write_text(f"4 5 6\n{rows}")
+    narrow.write_text(f"4 5 3\n{rows.replace('3', '2')}")
+    xmcjax("train", "--system", "kernel", "--train", wide, "--model", model).done()
+    xmcjax("report", "--model", model, "--out", out, "--test", wide, "--train", wide).done()
+    for flag in ("--test", "--train"):
+        said = f"{narrow}: expected at least 4 labels as in {model}, found 3"
+        xmcjax("report", "--model", model, "--out", out, flag, narrow).refused(said)
+
+
+@pytest.mark.parametrize("system", ["one-vs-all", "multinomial"])
+def test_statistics_whose_names_are_no_utf_8(xmcjax, tmp_path, system):
+    pytest.importorskip("pyarrow")
+    data, stats, wrong = tmp_path / "d.txt", tmp_path / "s.parquet", tmp_path / "wrong.parquet"
+    data.write_text("4 2 2\n0 0:1\n1 1:1\n0 0:2\n1 1:2\n")
+    train = ("train", "--system", system, "--train", data, "--model", tmp_path / "m", "--stats")
+    xmcjax(*train, stats).done()
+    wrong.write_bytes(
+        stats.read_bytes().replace(b"passes", b"\xff\xfesses").replace(b"label", b"\xff\xfebel")
+    )
+    before = wrong.read_bytes()
+    report = ("report", "--model", tmp_path / "m", "--stats", wrong, "--out", tmp_path / "r.html")
+    said = (f"{wrong}: expected statistics of", "no Parquet file, or a damaged one")
+    xmcjax(*report).refused(*said)
+    shutil.rmtree(tmp_path / "m")
+    ended = xmcjax(*train, wrong, "--resume")
+    assert ended.code == 2 and "\n" not in ended.err.strip() and all(part in ended.err for part in said)
+    assert wrong.read_bytes() == before
+
+
+def test_a_model_whose_name_is_no_utf_8(xmcjax, model, tmp_path):
+    named = tmp_path / os.fsdecode(b"w\xfd")
+    try:
+        shutil.copytree(model, named)
+    except OSError:
+        pytest.skip("the disk takes names in UTF-8 alone")
+    xmcjax("report", "--model", named, "--out", tmp_path / "r.html").done()
+    assert r"<h1>w\udcfd: one-vs-all</h1>" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize("column", ["objective", "gradient_norm", "multiplier", "seconds", "cg_steps"])
+def test_huge_numbers_of_steps(xmcjax, files, model, tmp_path, column):
+    stats, out = tmp_path / "s.jsonl", tmp_path / "r.html"
+    row = dict(label=3, step=0, objective=1e-10, gradient_norm=1e-10, active=2, cg_steps=2)
+    row |= dict(multiplier=1.0, seconds=0.1, status=0)
+    huge = 2**31 - 1 if column == "cg_steps" else 1e308
+    rows = [row, *(row | {"label": label, "step": 1, column: huge} for label in (3, 3, 4, 4))]
+    stats.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told = xmcjax("report", "--model", model, "--stats", stats, "--out", out)
+    if column == "cg_steps":
+        told.refused(
+            f"{stats}: expected statistics of training", "2,147,483,649 CG steps of label 3 together"
+        )
+    else:
+        told.done()
+        assert len(pictures(out.read_text().partition("<h2>Newton steps")[2].partition("<h2>")[0])) >= 3
+
+
+@pytest.mark.parametrize("column", ["passes", "gap"])
+def test_huge_numbers_of_a_joint_fit(xmcjax, tmp_path, column):
+    data, stats, out = (tmp_path / name for name in ("d.txt", "s.jsonl", "r.html"))
+    data.write_text("4 2 2\n0 0:1\n1 1:1\n0 0:2\n1 1:2\n")
+    train = ("train", "--system", "multiclass", "--train", data, "--model", tmp_path / "m", "--stats", stats)
+    xmcjax(*train).done()
+    row = json.loads(stats.read_text().splitlines()[0])
+    report = ("report", "--model", tmp_path / "m", "--stats", stats, "--out", out)
+    for others in ([1e308], [1e308, 2.0], [-1e308]):
+        rows = [row | {column: number} for number in others]
+        stats.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        xmcjax(*report).done()
+        shown = out.read_text().partition("<h2>Progress of the fit")[2].partition("<h2>")[0]
+        assert len(pictures(shown)) == (2.0 in others)
+        assert ("Relative duality gap by passes: rows: expected some" in shown) == (2.0 not in others)

@@ -294,6 +294,15 @@ def test_outputs_that_are_closed_are_nowhere(files, model, tmp_path, closed):
     for name in ("/dev/null", tmp_path / "predictions.txt"):
         done = command("predict", "--model", model, "--data", files / "test.txt", "--out", name)
         assert done.returncode == 0
+    if 0 in closed:
+        done = command("predict", "--model", model, "--data", "-", "--out", tmp_path / "p.txt")
+        assert done.returncode == 2 and not (tmp_path / "p.txt").exists()
+
+
+def test_standard_input_that_is_closed_is_said_to_be(xmcjax, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)  # which is what Python makes of a closed one
+    predict = ("predict", "--model", model, "--data", "-", "--out", tmp_path / "p.txt")
+    xmcjax(*predict).refused("--data: expected standard input to be open, found it closed")
 
 
 def test_a_directory_is_no_stream(xmcjax, model, files):

@@ -239,3 +239,16 @@ def test_malformed_matrices_are_not_written(tmp_path, data, case):
         with pytest.raises((ValueError, TypeError), match=r"^Y[.a-z]*: expected"):
             save_(tmp_path / "d", data[0], MALFORMED[case](features()))
     assert list(tmp_path.iterdir()) == []
+
+
+@needs_pyarrow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "names", [{"feature_columns": ["labels", "feature_values"]}, {"label_column": "features"}]
+)
+def test_labels_and_features_are_different_columns(tmp_path, data, kind, names):
+    path = tmp_path / f"d.{kind}"
+    SAVE[kind](path, data[1] if "label_column" in names else data[0], data[2])
+    said = "expected labels in another column than the features, found both in '"
+    with pytest.raises(DataFormatError, match=said):
+        load(path, **names)

@@ -42,7 +42,7 @@ def test_numbers_and_losses(multilabel, loss, intercept):
 )
 def test_weighting_and_sparsify(multilabel, propensities, weighting):
     X, Y = multilabel
-    ours = OneVsAllClassifier(weighting="propensity", propensities=propensities, sparsify_rise=0.05, clip=0)
+    ours = OneVsAllClassifier(weighting="propensity", propensities=propensities, sparsify_rise=0.05)
     assert_trained(ours.fit(X, Y), X, Y, OneVsAll(sparsify_rise=0.05), weighting.weights(Y))
 
 
@@ -97,3 +97,12 @@ def test_a_weight_is_a_number_of_rows_for_every_start(multilabel, init):
     tolerance = 1e-3 if init == "multi_pos" else 1e-8  # whose ridge meets repeated rows
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=tolerance)
     np.testing.assert_array_equal(weighted.status_, repeated.status_)
+
+
+@pytest.mark.parametrize("clip", [0, 0.5])
+def test_a_clip_has_no_place_beside_sparsify_rise(multilabel, clip):
+    said = f"^clip: expected None beside sparsify_rise, which takes its place, got {clip}"
+    with pytest.raises(ValueError, match=said):
+        OneVsAll(clip=clip, sparsify_rise=0.05)
+    with pytest.raises(ValueError, match=said):
+        OneVsAllClassifier(clip=clip, sparsify_rise=0.05).fit(*multilabel)

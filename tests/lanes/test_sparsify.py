@@ -68,7 +68,7 @@ def test_bits(form):
     X, Y = small()
     X = X if form == "sparse" else X.toarray()
     reference, _ = train(X, Y, sparsify_rise=0.01)
-    assert_same_bits(train(X, Y, sparsify_rise=0.01, clip=0.5, block_size=3, n_jobs=2)[0], reference)
+    assert_same_bits(train(X, Y, sparsify_rise=0.01, block_size=3, n_jobs=2)[0], reference)
     assert all(r.values.dtype == np.float32 for r in reference.values())
 
 
@@ -91,7 +91,7 @@ def test_the_objective_has_the_penalty_of_the_weights(penalty):
 def test_starting_weights_are_left_alone():
     X, Y = small()
     plain, _ = train(X, Y, max_iter=0, clip=0.0)
-    sparse, _ = train(X, Y, max_iter=0, clip=0.0, sparsify_rise=0.5)
+    sparse, _ = train(X, Y, max_iter=0, sparsify_rise=0.5)
     assert_same_bits(sparse, plain)
 
 

@@ -140,6 +140,11 @@ def test_folds_that_nothing_can_be_calibrated_by_are_refused():
     Calibrator.folds(np.array([[1, 0], [1, 0], [0, 1], [0, 0]]), 2, [0])
     with pytest.raises(ValueError, match=r"^calibration: expected a label with positive rows in two folds"):
         Calibrator.folds(np.array([[1, 0], [1, 0], [0, 1], [0, 0]]), 2, [1])
+    Calibrator.folds(
+        np.array([[1, 0], [1, 0], [0, 0], [0, 0]]), 2, [1]
+    )  # which no row has, and stays as it is
+    with pytest.raises(ValueError, match=r"^calibration: expected a label with positive rows in two folds"):
+        Calibrator.folds(np.zeros((4, 2)), 2)
     nothing = Calibrator(1)
     nothing.add([0], np.eye(4)[:, :1], [HeldOut(np.arange(1, 4), np.ones((3, 1)), ArrayModel([[1.0]]))])
     with pytest.raises(ValueError, match=r"^calibration: expected a label with positive rows in two folds"):

@@ -18,7 +18,8 @@ import tyro
 from xmcjax._memory import usable_memory
 from xmcjax._options import Option, flag_of
 from xmcjax.cli import _report, _training
-from xmcjax.cli._data import MORE_FEATURES, DtypeName, Joined, SizedDataOptions, read_test, read_training
+from xmcjax.cli._data import MORE_FEATURES, Joined, read_test, read_training
+from xmcjax.cli._data_options import DtypeName, SizedDataOptions
 from xmcjax.cli._needs import check_weights
 from xmcjax.cli._options import Directory, File, TransformNames, check_folds, check_stats, one_of
 from xmcjax.cli._runs import add_record

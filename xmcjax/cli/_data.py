@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-import tyro
 
-from xmcjax.cli._options import one_of, parse_size
+from xmcjax.cli._data_options import UNSIZED, WITH_HEADER, DataOptions, Source
 from xmcjax.cli._streams import read_seekable, seekable
 from xmcjax.data import (
-    READERS,
     DataFormatError,
     Dataset,
     Transforms,
-    format_of,
     join_features,
     join_pieces,
     load,
@@ -27,158 +23,17 @@ from xmcjax.data import (
     load_features,
     load_labels,
 )
-from xmcjax.models import PREDICTION_FORMATS
-
-# The format that the suffix of the file stands for.
-AUTO = "auto"
-# Those whose first line states sizes.
-_WITH_HEADER = ("xmc", "matrix")
-# Those that do not state how many features and labels there are.
-UNSIZED = ("svmlight", "parquet", "arrow")
-# Numbers of labels of which fewer than one in so many has a row are no counts, such as hashes.
-_MANY_LABELS, _GAPS = 1_000_000, 1000
-_TABLES = ("parquet", "arrow")
-#: The formats that an option is for, where it is not for all.
-_MEANT_FOR = {
-    "multilabel": ("svmlight",),
-    "zero_based": ("svmlight",),
-    "one_based": _WITH_HEADER,
-    "feature_columns": _TABLES,
-    "label_column": _TABLES,
-    "n_features": UNSIZED,
-    "n_labels": UNSIZED,
-}
-
-if TYPE_CHECKING:
-    FormatName = MoreFormatName = PredictionFormatName = DtypeName = str
-else:
-    FormatName = one_of((AUTO, *READERS))
-    # the width of svmlight is what its rows show, which joined features cannot do with
-    MoreFormatName = one_of((AUTO, *(name for name in READERS if name != "svmlight")))
-    PredictionFormatName = one_of((AUTO, *PREDICTION_FORMATS))
-    DtypeName = one_of(("float32", "float64"))
 
 #: The member of the meta data of a model that says how many of its features, the last ones, are of
 #: --more-features; those that were trained without do not have it.
 MORE_FEATURES = "more_features"
+# Numbers of labels of which fewer than one in so many has a row are no counts, such as hashes.
+_MANY_LABELS, _GAPS = 1_000_000, 1000
 _MOST_LABELS = 2**31 - 1
 # Of numbers of classes: their differences are int64.
 _MOST_OF_A_CLASS = 2**62
 # Bytes of rows that are predicted at a time.
 _PIECE = 16 << 20
-
-
-@dataclasses.dataclass(frozen=True)
-class DataOptions:
-    """How the data files are written. What a file does not say is never guessed.
-
-    Attributes:
-        format: of the data files. auto: the suffix says it, of .npz, .npy, .parquet, .arrow and .feather; any
-            other file is xmc, the text of the XMC repository with features and labels, or matrix, a sparse
-            matrix as text, where the labels have a file of their own. All text may be compressed (.gz, .xz).
-        labels_format: of files of labels; auto: as above, any other file is matrix.
-        more_format: of files of more features, likewise.
-        multilabel: svmlight files have lists of labels, not one class per row.
-        zero_based: svmlight files count features from 0, not from 1.
-        one_based: xmc and matrix files count features and labels from 1, not from 0.
-        first_label: number of the first label in svmlight files and of the first class anywhere:
-            label l of the file is label l - first_label of the model. xmc counts from 0.
-        feature_columns: of Parquet and Arrow files: one, of lists of numbers, or two, of lists of indices and
-            of values; features, or feature_indices and feature_values, if not given.
-        label_column: of Parquet and Arrow files: lists of labels, or classes.
-        max_memory: that reading a file may take, such as 500MB or 4GB; 20 times its size on disk and 64 MB
-            if not given.
-    """
-
-    format: FormatName = AUTO
-    labels_format: FormatName = AUTO
-    more_format: MoreFormatName = AUTO
-    multilabel: bool = False
-    zero_based: bool = False
-    one_based: bool = False
-    first_label: int = 0
-    feature_columns: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME]")] = ()
-    label_column: Annotated[str, tyro.conf.arg(metavar="NAME")] = "labels"
-    max_memory: Annotated[str | None, tyro.conf.arg(metavar="SIZE")] = None
-
-    def format_of(self, path: Path, *, alone: bool = False) -> str:
-        """The format of a data file; `alone` says that its labels have a file of their own."""
-        return format_of(path, None if self.format == AUTO else self.format, "matrix" if alone else "xmc")
-
-    def format_of_labels(self, path: Path) -> str:
-        """The format of a file of labels."""
-        return format_of(path, None if self.labels_format == AUTO else self.labels_format, "matrix")
-
-    def format_of_more(self, path: Path) -> str:
-        """The format of a file of more features."""
-        return format_of(path, None if self.more_format == AUTO else self.more_format, "matrix")
-
-    def check(self, formats: dict[str, Path]) -> None:
-        """Whether each option has a meaning for files of these formats.
-
-        Args:
-            formats: a file of each.
-
-        Raises:
-            ValueError: one has none.
-        """
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        for name, meant in _MEANT_FOR.items():
-            given = name in defaults and getattr(self, name) != defaults[name]
-            if given and not set(meant) & formats.keys():
-                *others, last = meant
-                listed = f"{', '.join(others)} or {last}" if others else last
-                raise ValueError(f"--{name.replace('_', '-')} is for --format {listed}")
-        if self.sizes[1] is not None and not self.multilabel and set(formats) == {"svmlight"}:
-            raise ValueError("--n-labels is for lists of labels: of svmlight files it needs --multilabel")
-        if self.first_label and (path := formats.get("xmc")) is not None:
-            raise ValueError(f"--first-label is for svmlight files and classes: {path} is xmc, from 0 on")
-
-    def of_features(self, format: str, n_features: int | None) -> dict[str, Any]:
-        """Keyword arguments of the reader of features alone."""
-        options: dict[str, Any] = {"max_memory": parse_size(self.max_memory)}
-        if format in _WITH_HEADER:
-            options["one_based"] = self.one_based
-        if format == "svmlight":
-            # a label before the first one is no error here
-            options |= {"multilabel": self.multilabel, "zero_based": self.zero_based}
-        if format in _TABLES:
-            options["feature_columns"] = self.feature_columns or None
-        return options | ({"n_features": n_features} if format in UNSIZED else {})
-
-    def of_labels(self, format: str, n_labels: int | None) -> dict[str, Any]:
-        """Keyword arguments of the reader of labels alone."""
-        options: dict[str, Any] = {"max_memory": parse_size(self.max_memory)}
-        if format in _WITH_HEADER:
-            options["one_based"] = self.one_based
-        if format == "svmlight":
-            options |= {"multilabel": self.multilabel, "zero_based": self.zero_based}
-            options |= {"first_label": self.first_label, "n_labels": n_labels} if self.multilabel else {}
-        if format in _TABLES:
-            options |= {"label_column": self.label_column, "n_labels": n_labels}
-        return options
-
-    @property
-    def sizes(self) -> tuple[int | None, int | None]:
-        """The numbers of features and labels that were given."""
-        return None, None
-
-
-@dataclasses.dataclass(frozen=True)
-class SizedDataOptions(DataOptions):
-    """How the data files are written. What a file does not say is never guessed.
-
-    Attributes:
-        n_features: of a file of svmlight, Parquet or Arrow; the largest index in it if not given.
-        n_labels: of such a file with lists of labels, likewise.
-    """
-
-    n_features: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    n_labels: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-
-    @property
-    def sizes(self) -> tuple[int | None, int | None]:
-        return self.n_features, self.n_labels
 
 
 class Joined(NamedTuple):
@@ -205,8 +60,24 @@ def read_training(options: Any) -> Joined:
         format = options.files.format_of(options.test, alone=options.test_labels_file is not None)
         trained = None if options.more_features is None else f" {options.more_features}"
         check_beside("--test-more-features", format, options.test_more_features, trained)
-    sources = {"labels": options.labels_file, "more": options.more_features}
-    return read(options.train, options.files, **sources, dtype=options.dtype)
+    sources = _sources(options)
+    options.files.check(*sources)
+    return read(
+        options.train,
+        options.files,
+        labels=options.labels_file,
+        more=options.more_features,
+        dtype=options.dtype,
+        lists_from_0=options.files.first_label_is_for_svmlight(*sources),
+    )
+
+
+def _sources(options: Any) -> tuple[Source, Source]:
+    """The data of training and of ``--test`` that the flags of ``train`` name."""
+    return (
+        Source(options.train, options.labels_file, options.more_features),
+        Source(options.test, options.test_labels_file, options.test_more_features),
+    )
 
 
 def check_beside(flag: str, format: str, more: Path | None, trained: str | None) -> None:
@@ -263,6 +134,7 @@ def read_test(options: Any, training: Joined) -> Dataset | None:
     if options.test is None:
         return None
     like = training.dataset
+    _check_sizes(options, (like.X.shape[1] - training.beside, like.n_labels))
     return read(
         options.test,
         options.files,
@@ -273,7 +145,20 @@ def read_test(options: Any, training: Joined) -> Dataset | None:
         n_labels=like.n_labels,
         beside=training.beside or None,
         like=f"as in {options.train}",
+        lists_from_0=options.files.first_label_is_for_svmlight(*_sources(options)),
     ).dataset
+
+
+def _check_sizes(options: Any, sizes: tuple[int, int]) -> None:
+    """Whether the sizes that flags give for a ``--test`` that states none are those of the training data.
+
+    Raises:
+        ValueError: they are others.
+    """
+    format = options.files.format_of(options.test, alone=options.test_labels_file is not None)
+    for flag, given, size in zip(("--n-features", "--n-labels"), options.files.sizes, sizes, strict=True):
+        if format in UNSIZED and given not in (None, size):
+            raise ValueError(f"{flag}: expected {size} for {options.test} as in {options.train}, got {given}")
 
 
 def read(
@@ -289,12 +174,13 @@ def read(
     more_labels: Callable[[int], None] | None = None,
     beside: int | None = None,
     like: str = "",
+    lists_from_0: bool = False,
 ) -> Joined:
     """Features and label matrix.
 
     Args:
         path: the file of features, and of labels where they have no file of their own.
-        options: how files are written.
+        options: how files are written, checked for all files of the command.
         labels: a file of labels, or None.
         more: a file of features to stand beside the others, or None.
         dtype: of the values.
@@ -305,6 +191,8 @@ def read(
         more_labels: called with this number where the rows show fewer; it may refuse it.
         beside: how many columns `more` must have; None for any number.
         like: where the two come from, for the error.
+        lists_from_0: whether lists of labels of other formats than svmlight may stand beside
+            ``--first-label``, which is for another file of the command.
 
     Raises:
         DataFormatError: a file breaks its format, or has another size, or no rows.
@@ -321,7 +209,8 @@ def read(
         raise DataFormatError(path, line, None, f"{n_features} features {like}", str(X.shape[1]))
     where = path if labels is None else labels
     states_sizes = of_labels not in UNSIZED and sp.issparse(y)
-    if options.first_label and sp.issparse(y) and of_labels != "svmlight":
+    counts_from_0 = sp.issparse(y) and of_labels != "svmlight"
+    if options.first_label and counts_from_0 and of_labels not in WITH_HEADER and not lists_from_0:
         raise ValueError(f"--first-label is for classes and svmlight, {where} has lists that count from 0")
     Y = sp.csr_matrix(y) if sp.issparse(y) else _class_matrix(where, y, options.first_label)
     if not states_sizes:
@@ -357,12 +246,6 @@ def load_files(
         DataFormatError, OSError, ValueError: as there.
     """
     format = options.format_of(path, alone=labels is not None)
-    formats = {format: path}
-    if labels is not None:
-        formats[options.format_of_labels(labels)] = labels
-    if more is not None:
-        formats[options.format_of_more(more)] = more
-    options.check(formats)
     numbers = {} if dtype is None else {"dtype": dtype}
     further = None
     if more is not None:
@@ -407,10 +290,6 @@ def read_features(
         DataFormatError, OSError, ValueError: as in :func:`read`, when the place is reached.
     """
     format = options.format_of(path)
-    formats = {format: path}
-    if more is not None:
-        formats[options.format_of_more(more)] = more
-    options.check(formats)
     n_rows = 0
     for X in _feature_pieces(path, format, options, more, dtype, n_features, beside):
         if X.shape[1] != n_features:
@@ -468,7 +347,7 @@ def _other_rows(path: Path, format: str, wanted: str, like: Path, found: int | s
 
 def _header_line(format: str) -> int | None:
     """The line of a file that states its sizes."""
-    return 1 if format in _WITH_HEADER else None
+    return 1 if format in WITH_HEADER else None
 
 
 def _class_matrix(path: Path, classes: np.ndarray, first: int) -> sp.csr_matrix:

@@ -34,8 +34,8 @@ def with_streams(arguments: Sequence[str], files: Sequence[str]) -> list[str]:
         files: the flags that take a file.
 
     Raises:
-        ValueError: two files that are read, or two that are written, are the same stream; standard output,
-            which is asked for, under whatever name, was closed.
+        ValueError: two files that are read, or two that are written, are the same stream; standard input, which
+            is asked for, was closed, or standard output, under whatever name.
     """
     resolved, uses, lost = list(arguments), {}, {}
     for place, argument in enumerate(arguments):
@@ -59,6 +59,8 @@ def with_streams(arguments: Sequence[str], files: Sequence[str]) -> list[str]:
         flags = [flag for flag, used in uses.items() if used == stream]
         if len(flags) > 1:
             raise ValueError(f"-: expected one file to be {what} once, got {' and '.join(flags)}")
+        if flags and stream == _INPUT and sys.stdin is None:
+            raise ValueError(f"{flags[0]}: expected standard input to be open, found it closed")
     return resolved
 
 

@@ -9,7 +9,8 @@ import tyro
 
 from xmcjax import data
 from xmcjax.cli import _report
-from xmcjax.cli._data import AUTO, FormatName, SizedDataOptions, load_files
+from xmcjax.cli._data import load_files
+from xmcjax.cli._data_options import AUTO, FormatName, SizedDataOptions, Source
 from xmcjax.cli._options import File, check_out
 from xmcjax.data import ALONE, FORMATS, format_of, promises_other_text
 
@@ -45,6 +46,7 @@ def run(options: Options) -> None:
     check_out(out, *inputs)
     if out_labels is not None:
         check_out(out_labels, *inputs, out, flag="--out-labels")
+    files.check(Source(options.data, options.labels_file, options.more_features))
     if files.first_label and not (files.format == "svmlight" and files.multilabel):
         raise ValueError(
             "--first-label: convert renumbers svmlight --multilabel files only, classes are kept"

@@ -13,7 +13,8 @@ import tyro
 
 from xmcjax._arguments import whole_number
 from xmcjax.cli import _report
-from xmcjax.cli._data import AUTO, DataOptions, PredictionFormatName, read
+from xmcjax.cli._data import read
+from xmcjax.cli._data_options import AUTO, DataOptions, PredictionFormatName, Source
 from xmcjax.cli._options import File, PresetName, check_preset, parse_size
 from xmcjax.cli._streams import seekable
 from xmcjax.data import DataFormatError, Dataset, MemoryBound, load_pairs
@@ -94,6 +95,13 @@ def run(options: Options) -> None:
         raise ValueError(f"{given} needs {other}, got none")
     if options.held_out is None and options.held_out_labels_file is not None:
         raise ValueError("--held-out-labels-file needs --held-out, got none")
+    sources = (
+        Source(options.data, options.labels_file),
+        Source(options.train, options.train_labels_file),
+        Source(options.held_out, options.held_out_labels_file),
+    )
+    options.files.check(*sources)
+    lists_from_0 = options.files.first_label_is_for_svmlight(*sources)
     form = None if options.predictions_format == AUTO else options.predictions_format
     memory = parse_size(options.files.max_memory)
     # a stream of no format that a flag names is text, which needs no copy
@@ -114,11 +122,14 @@ def run(options: Options) -> None:
         labels=options.labels_file,
         least_labels=least,
         more_labels=check_memory,
+        lists_from_0=lists_from_0,
     )
     where = options.labels_file or options.data
     _check_rows(options.predictions, labels, truth)
     _check_labels(options.predictions, labels, truth.n_labels, where)
-    limits = None if options.held_out is None else _thresholds(options, truth.n_labels, str(where))
+    limits = (
+        None if options.held_out is None else _thresholds(options, truth.n_labels, str(where), lists_from_0)
+    )
     scored = _score_matrix(labels, scores, truth.n_labels)
     if options.filter_labels is not None:
         labels, truth = _without_pairs(options, labels, truth)
@@ -130,6 +141,7 @@ def run(options: Options) -> None:
             labels=options.train_labels_file,
             n_labels=truth.n_labels,
             like=f"as in {where}",
+            lists_from_0=lists_from_0,
         )
         if train.n_labels > truth.n_labels:
             truth.y.resize(truth.n_rows, train.n_labels)
@@ -155,7 +167,7 @@ def run(options: Options) -> None:
         _print_bins(truth, labels, ks, frequencies, options.bins)
 
 
-def _thresholds(options: Options, n_labels: int, where: str) -> tuple[np.ndarray, int]:
+def _thresholds(options: Options, n_labels: int, where: str, lists_from_0: bool) -> tuple[np.ndarray, int]:
     """The threshold of each label, and the number of rows that they were found on."""
     assert options.held_out is not None and options.held_out_predictions is not None
     form = None if options.predictions_format == AUTO else options.predictions_format
@@ -168,6 +180,7 @@ def _thresholds(options: Options, n_labels: int, where: str) -> tuple[np.ndarray
         labels=options.held_out_labels_file,
         n_labels=n_labels,
         like=f"as in {where}",
+        lists_from_0=lists_from_0,
     )
     if held_out.n_labels > n_labels:
         expected = f"labels below {n_labels}, as in {where}"

@@ -163,11 +163,10 @@ def _print_labels(model: LinearModel) -> None:
         assert calibration is not None
         shared = int(calibration.shared.sum())
         slopes = calibration.slope[model.trained(*model.label_range)]
-        low, middle, high = np.quantile(slopes, [0, 0.5, 1]) if slopes.size else (np.nan,) * 3
-        text = f"slopes {low:.3g} to {high:.3g}, {shared:,} labels share one fit"
-        _report.print_field(
-            "calibration", text, slopes=[float(low), float(middle), float(high)], shared=shared
-        )
+        three = np.quantile(slopes, [0, 0.5, 1]).tolist() if slopes.size else None
+        text = "no label is trained" if three is None else f"slopes {three[0]:.3g} to {three[2]:.3g}"
+        text += f", {shared:,} labels share one fit"
+        _report.print_field("calibration", text, slopes=three, shared=shared)
     stored = max(1, int((status != -1).sum()))
     _report.print_field(
         "weights",

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import tyro
 
+from xmcjax._arguments import whole_number
 from xmcjax._memory import size, usable_memory
 from xmcjax.cli import _report, _training
 from xmcjax.cli import train as _train
-from xmcjax.cli._data import DtypeName, SizedDataOptions, check_numbers, read_training
+from xmcjax.cli._data import check_numbers, read_training
+from xmcjax.cli._data_options import DtypeName, SizedDataOptions
 from xmcjax.cli._needs import memory_of, remedy, shape_of
 from xmcjax.cli._options import File, TransformNames, described, one_of
 from xmcjax.cluster import blocks_of, makespan
@@ -98,10 +100,9 @@ def run(options: Options) -> None:
     """
     if (options.train is None) == (options.shape is None):
         raise ValueError(f"expected --train or --shape, got {'neither' if options.train is None else 'both'}")
-    for name, least in (("workers", 1), ("shard_size", 1)):
-        if getattr(options, name) < least:
-            flag = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{flag}: expected at least {least}, got {getattr(options, name)}")
+    if options.workers < 1:
+        raise ValueError(f"--workers: expected at least 1, got {options.workers}")
+    whole_number("--shard-size", options.shard_size, 1)
     flags = options.of_training()
     trainer = _train.trainer_options(flags)
     begin, here = time.perf_counter(), usable_memory()

@@ -17,7 +17,8 @@ from xmcjax._links import link_of
 from xmcjax._options import SHARED
 from xmcjax.cli import _report
 from xmcjax.cli._cluster import ClusterOptions
-from xmcjax.cli._data import AUTO, DataOptions, PredictionFormatName, check_beside, read_features, transformed
+from xmcjax.cli._data import check_beside, read_features, transformed
+from xmcjax.cli._data_options import AUTO, DataOptions, PredictionFormatName, Source
 from xmcjax.cli._more import columns_beside
 from xmcjax.cli._options import Directory, File, check_jobs, check_out, check_uncompressed, described
 from xmcjax.data import DataFormatError, Transforms
@@ -101,6 +102,7 @@ def run(options: Options) -> None:
     inputs = [path for path in (options.data, options.more_features) if path is not None]
     check_out(options.out, *inputs, model=options.model)
     check_uncompressed(options.out, "predictions")
+    options.files.check(Source(options.data, more=options.more_features))
     system, flag = system_of(options.model), options.cluster.flag()
     if flag is not None and system == "kernel":
         raise ValueError(f"{flag}: expected a linear model, found one of the system kernel: {options.model}")

@@ -16,14 +16,15 @@ from xmcjax._links import link_of
 from xmcjax._options import SHARED
 from xmcjax._systems import FIRST_SYSTEM
 from xmcjax.cli import _report
-from xmcjax.cli._data import UNSIZED, DataOptions, read, transformed
+from xmcjax.cli._data import read, transformed
+from xmcjax.cli._data_options import UNSIZED, DataOptions, Source
 from xmcjax.cli._more import columns_beside
 from xmcjax.cli._options import Directory, File, check_jobs, check_out, described
 from xmcjax.cli._page import Page
 from xmcjax.cli._runs import read_runs
 from xmcjax.cli.inspect import open_model
 from xmcjax.cli.predict import Opened, opened
-from xmcjax.data import Dataset, atomic_write
+from xmcjax.data import DataFormatError, Dataset, atomic_write
 from xmcjax.metrics import RANKING_METRICS
 from xmcjax.models import RUN_FILE, LinearModel
 
@@ -88,11 +89,13 @@ def run(options: Options) -> None:
         raise ValueError('report needs matplotlib: pip install "xmcjax[plots]"') from error
     whole_number("--top-k", options.top_k, 1)
     threads = check_jobs(options.n_jobs)
-    given = (options.test, options.test_labels_file, options.train, options.train_labels_file, options.stats)
+    data = [path for source in _sources(options) for path in source]
+    given = (*data, options.stats, options.vocabulary)
     check_out(options.out, *(path for path in given if path is not None), model=options.model)
     for part in ("test", "train"):
         if getattr(options, part) is None and getattr(options, f"{part}_labels_file") is not None:
             raise ValueError(f"--{part}-labels-file needs --{part}, got none")
+    options.files.check(*_sources(options))
     if options.test is not None:
         _check_width(options, options.test)
     known = open_model(options.model, options.label, options.vocabulary, partial=False)
@@ -102,7 +105,7 @@ def run(options: Options) -> None:
     joint = system != FIRST_SYSTEM
     fit = _fit(options.stats) if joint else []
     steps = [] if joint else _steps(options.stats, meta["n_labels"])
-    n_rows, frequencies = _frequencies(options, predictor)
+    n_rows, frequencies = _frequencies(options, predictor, names.classes)
     _training(page, options.model, system, meta)
     if model is not None:
         _endings(page, model, frequencies)
@@ -123,7 +126,7 @@ def run(options: Options) -> None:
     if model is not None:
         _weights(page, model, options, frequencies, names.classes, vocabulary)
     with atomic_write(options.out) as file:
-        file.write(page.html().encode())
+        file.write(page.html().encode(errors="backslashreplace"))  # names of files need be no UTF-8
     _report.print_written(options.out, _report.summary_stream(options.out))
 
 
@@ -157,18 +160,47 @@ def _fit(stats: Path | None) -> list[dict[str, Any]]:
     return rows
 
 
-def _frequencies(options: Options, model: Opened) -> tuple[int | None, np.ndarray | None]:
+def _frequencies(
+    options: Options, model: Opened, classes: np.ndarray | None
+) -> tuple[int | None, np.ndarray | None]:
     """Rows of the training data, and those of each label, or None."""
     if options.train is None:
         return None, None
-    train = _read(options, options.train, options.train_labels_file, model)
+    train = _read(options, options.train, options.train_labels_file, model, classes)
     return train.n_rows, np.bincount(train.y.indices, minlength=train.y.shape[1])
 
 
-def _read(options: Options, path: Path, labels: Path | None, model: Opened) -> Dataset:
+def _read(
+    options: Options, path: Path, labels: Path | None, model: Opened, classes: np.ndarray | None
+) -> Dataset:
+    """Rows whose labels are those of the model.
+
+    Raises:
+        DataFormatError: a file states another number of labels, or, beside classes, which need not be all
+            labels of the training data, fewer than they show.
+        OSError, ValueError: as in :func:`read`.
+    """
     like = f"as in {options.model}"
-    shape: dict[str, Any] = dict(n_features=model.n_features, least_labels=model.columns, like=like)
-    return read(path, options.files, labels=labels, dtype=model.dtype, **shape).dataset
+    dataset = read(
+        path,
+        options.files,
+        labels=labels,
+        dtype=model.dtype,
+        n_features=model.n_features,
+        n_labels=model.columns if classes is None else None,
+        least_labels=model.columns,
+        like=like,
+        lists_from_0=options.files.first_label_is_for_svmlight(*_sources(options)),
+    ).dataset
+    if dataset.n_labels < model.columns:
+        expected = f"at least {model.columns} labels {like}"
+        raise DataFormatError(labels or path, None, None, expected, str(dataset.n_labels))
+    return dataset
+
+
+def _sources(options: Options) -> tuple[Source, Source]:
+    """The data of ``--test`` and ``--train``."""
+    return Source(options.test, options.test_labels_file), Source(options.train, options.train_labels_file)
 
 
 # Options of today by what a manifest calls them, which keeps to the names of the first models.
@@ -262,7 +294,10 @@ def _progress(page: Page, rows: list[dict[str, Any]]) -> None:
     }
     for quantity, caption in quantities.items():
         if any(row["fit"] == 0 and row[quantity] is not None for row in rows):
-            page.picture(caption, lambda ax, name=quantity: plots.progress(rows, name, ax=ax))
+            try:
+                page.picture(caption, lambda ax, name=quantity: plots.progress(rows, name, ax=ax))
+            except ValueError as error:  # numbers too large for a picture
+                page.text(f"{caption}: {error}.")
 
 
 def _histogram(ax: Any, steps: np.ndarray) -> None:
@@ -284,7 +319,7 @@ def _test(
     from xmcjax import plots
 
     assert options.test is not None
-    test = _read(options, options.test, options.test_labels_file, model)
+    test = _read(options, options.test, options.test_labels_file, model, classes)
     X = transformed(options.test, test.X, model.transforms)
     ks = _report.TEST_K
     labels, _ = model.finished(*model.best(X, min(max(ks), model.n_labels)))

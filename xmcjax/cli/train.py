@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
 import tyro
 
+from xmcjax._arguments import whole_number
 from xmcjax._memory import size, usable_memory
 from xmcjax._options import flag_of
 from xmcjax._range import check_range
 from xmcjax.cli import _report, _training
 from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._cluster import ClusterOptions, TrainingFiles, check_workers_read
-from xmcjax.cli._data import DtypeName, SizedDataOptions, check_numbers, read_test, read_training, transformed
+from xmcjax.cli._data import check_numbers, read_test, read_training, transformed
+from xmcjax.cli._data_options import DtypeName, SizedDataOptions
 from xmcjax.cli._environment import node_shares
 from xmcjax.cli._needs import check_least, memory_of, remedy, shape_of
 from xmcjax.cli._options import (
@@ -153,6 +155,10 @@ def trainer_options(options: Options) -> OneVsAll:
     check_folds(options.calibration, options.cv)
     if not options.fit_intercept and not options.regularise_intercept:
         raise ValueError("--no-regularise-intercept needs an intercept, got --no-fit-intercept")
+    if options.clip is not None and options.sparsify_rise is not None:
+        raise ValueError(
+            f"--clip: expected none beside --sparsify-rise, which takes its place, got {options.clip}"
+        )
     losses = {name: type(loss) for name, loss in MARGIN_LOSSES.items()}
     trainer = OneVsAll(
         loss=make_entry(losses, "loss", options),
@@ -262,8 +268,7 @@ def run(options: Options) -> int:
     _check_cluster(options, trainer)
     parse_transforms(options.transform)
     parse_range(options.labels)
-    if options.shard_size < 1:
-        raise ValueError(f"--shard-size: expected at least 1, got {options.shard_size}")
+    whole_number("--shard-size", options.shard_size, 1)
     if not options.resume:
         check_vacant(options.model)
     with _opened_stats(options, trainer) as stats:

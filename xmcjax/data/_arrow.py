@@ -143,6 +143,8 @@ class TableReader:
             features = (DENSE,) if DENSE in present else SPARSE
             self._wanted = self._wanted._replace(features=features)
         labels = self._wanted.labels
+        if labels in features:
+            raise self._error("labels in another column than the features", f"both in {labels!r}")
         names = [*features, *([] if labels is None else [labels])]
         for name in names:
             if schema.names.count(name) != 1:

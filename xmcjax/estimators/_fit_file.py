@@ -147,7 +147,7 @@ def _parquet_rows(path: Path) -> list[Any]:
         # opened here, so that an error of the system names the file
         with open(path, "rb") as file:
             return arrow.parquet.read_table(file).to_pylist()
-    except (arrow.ArrowException, OSError) as error:
+    except (arrow.ArrowException, OSError, UnicodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise _wrong(path, f"no Parquet file, or a damaged one ({' '.join(str(error).split())})") from error

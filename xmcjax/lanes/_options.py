@@ -204,7 +204,7 @@ class OneVsAll:
             instead of three.
 
     Raises:
-        TypeError, ValueError: an option of another kind or out of range.
+        TypeError, ValueError: an option of another kind or out of range, or clip beside sparsify_rise.
 
     Example:
         >>> from xmcjax.data import make_power_law
@@ -235,6 +235,10 @@ class OneVsAll:
             instance(name, getattr(self, name), base)
         for name in self.numbers():
             object.__setattr__(self, name, OPTIONS[name].check(getattr(self, name)))  # which is frozen
+        if self.clip is not None and self.sparsify_rise is not None:
+            raise ValueError(
+                f"clip: expected None beside sparsify_rise, which takes its place, got {self.clip}"
+            )
         name_of("backend", self.backend, linops.BACKENDS)
         if isinstance(self.loss, Hinge):
             self._check_hinge()

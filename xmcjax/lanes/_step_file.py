@@ -31,6 +31,8 @@ COLUMNS = {
 }
 # Rows of a group of a Parquet file.
 _TOGETHER = 100_000
+# Of numbers of steps, which are int32.
+_BEYOND = 2**31
 
 
 class StepFile:
@@ -140,8 +142,10 @@ class StepFile:
         for rows in self._pieces():
             cg_steps = rows["cg_steps"].copy()
             for place, (label, step) in enumerate(zip(rows["label"].tolist(), rows["step"], strict=True)):
-                cg_steps[place] += made.get(label, 0) if step else 0
-                made[label] = int(cg_steps[place])
+                made[label] = int(cg_steps[place]) + (made.get(label, 0) if step else 0)
+                if not -_BEYOND <= made[label] < _BEYOND:
+                    raise self._wrong(f"{made[label]:,} CG steps of label {label} together")
+                cg_steps[place] = made[label]
             yield StepRecord(
                 labels=rows["label"],
                 newton_steps=rows["step"],
@@ -151,7 +155,7 @@ class StepFile:
                 value=rows["objective"],
                 gradient_norm=rows["gradient_norm"],
                 status=rows["status"],
-                seconds=float(rows["seconds"].sum()),
+                seconds=sum(rows["seconds"].tolist()),
                 thread_seconds=math.nan,
             )
 
@@ -211,7 +215,7 @@ class StepFile:
                         raise self._wrong(f"a column {name} of {found}")
                 for batch in file.iter_batches():
                     yield {name: self._column(batch.column(name), name) for name in COLUMNS}
-        except (self._pyarrow.ArrowException, OSError) as error:
+        except (self._pyarrow.ArrowException, OSError, UnicodeError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             why = " ".join(str(error).split())

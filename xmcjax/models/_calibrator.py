@@ -160,7 +160,8 @@ class Calibrator:
         Args:
             Y: labels [n, L]; a stored non-zero is a label.
             cv: folds, from 2 to n.
-            labels: that are to be calibrated, numbers; None for all.
+            labels: that are to be calibrated, numbers; None for all. Where none of these has a row, they
+                stay as they are, as such labels do among others.
 
         Raises:
             ValueError, TypeError: another number of folds; a malformed matrix; rows of two folds for none of
@@ -184,7 +185,8 @@ class Calibrator:
         fold[order] = np.arange(n) % cv
         pairs = np.unique(fold[np.repeat(np.arange(n), np.diff(Y.indptr))] * n_labels + Y.indices)
         folds_of = np.bincount(pairs % n_labels, minlength=n_labels)
-        if not (folds_of if labels is None else folds_of[labels]).max(initial=0) > 1:
+        most = (folds_of if labels is None else folds_of[labels]).max(initial=0)
+        if most == 1 or (most == 0 and labels is None):
             raise ValueError(_NOTHING)
         return fold
 

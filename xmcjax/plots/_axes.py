@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 
+#: Numbers beyond it are left out as those that are not finite are: the ticks of an axis overflow.
+LARGEST = 1e100
+
+
 def given_or_new(ax: Axes | None) -> Axes:
     """Those that are given, or new ones.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from xmcjax import _sparse
 from xmcjax._arguments import whole_number
-from xmcjax.plots._axes import counts_on, given_or_new
+from xmcjax.plots._axes import LARGEST, counts_on, given_or_new
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +23,8 @@ _BAND = (0.1, 0.9)
 
 def convergence(steps: Iterable[StepRecord], *, ax: Axes | None = None) -> Axes:
     """‖∇f‖ of the labels by Newton step, over that of their start: the median, and a band of four in five.
+
+    Numbers that are not finite, or beyond 1e100, are left out, here and in the other pictures of steps.
 
     Args:
         steps: what ``observe`` of :func:`xmcjax.lanes.train_one_vs_all` was called with.
@@ -165,6 +167,8 @@ def steps_by_positives(newton_steps, positives, *, ax: Axes | None = None) -> Ax
 def progress(rows: Iterable[dict[str, Any]], quantity: str = "gap", *, ax: Axes | None = None) -> Axes:
     """How far a joint fit of all rows was after its passes, a line for each run of the command.
 
+    Numbers beyond 1e100 are left out.
+
     Args:
         rows: of :meth:`xmcjax.estimators.FitFile.rows`.
         quantity: "gap", "objective", "gradient_norm" or "residual".
@@ -181,7 +185,8 @@ def progress(rows: Iterable[dict[str, Any]], quantity: str = "gap", *, ax: Axes 
     """
     runs: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for row in rows:
-        if row["fit"] == 0 and row.get(quantity) is not None:
+        known = row["fit"] == 0 and row.get(quantity) is not None
+        if known and max(abs(row["passes"]), abs(row[quantity])) <= LARGEST:
             runs[row["run"]].append((row["passes"], row[quantity]))
     if not runs:
         raise ValueError(f"rows: expected some of the fit of all rows with its {quantity}, found none")
@@ -246,7 +251,8 @@ def _over_start(
 
     def relative(record: StepRecord) -> np.ndarray:
         start = np.array([first.get(int(label), np.nan) for label in record.labels])
-        return numbers(record) / np.where(start > 0, start, np.nan)
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is left out
+            return numbers(record) / np.where(start > 0, start, np.nan)
 
     return relative
 
@@ -260,7 +266,7 @@ def _by_step(
     for record in steps:
         found += len(record.labels)
         for made, number in zip(record.newton_steps, numbers(record), strict=True):
-            if np.isfinite(number):
+            if abs(float(number)) <= LARGEST:
                 of_step[int(made)].append(float(number))
     if found and not of_step:
         raise ValueError("steps: expected finite numbers, of labels whose start is among them, found none")

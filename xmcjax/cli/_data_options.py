@@ -1,0 +1,200 @@
+"""How the data files of a command are written: the flags that say so, and which files each of them is for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import tyro
+
+from xmcjax.cli._options import one_of, parse_size
+from xmcjax.data import READERS, format_of
+from xmcjax.models import PREDICTION_FORMATS
+
+# The format that the suffix of the file stands for.
+AUTO = "auto"
+# Those whose first line states sizes.
+WITH_HEADER = ("xmc", "matrix")
+# Those that do not state how many features and labels there are.
+UNSIZED = ("svmlight", "parquet", "arrow")
+_TABLES = ("parquet", "arrow")
+#: The formats that an option is for, where it is not for all.
+_MEANT_FOR = {
+    "multilabel": ("svmlight",),
+    "zero_based": ("svmlight",),
+    "one_based": WITH_HEADER,
+    "feature_columns": _TABLES,
+    "label_column": _TABLES,
+    "n_features": UNSIZED,
+    "n_labels": UNSIZED,
+}
+
+if TYPE_CHECKING:
+    FormatName = MoreFormatName = PredictionFormatName = DtypeName = str
+else:
+    FormatName = one_of((AUTO, *READERS))
+    # the width of svmlight is what its rows show, which joined features cannot do with
+    MoreFormatName = one_of((AUTO, *(name for name in READERS if name != "svmlight")))
+    PredictionFormatName = one_of((AUTO, *PREDICTION_FORMATS))
+    DtypeName = one_of(("float32", "float64"))
+
+
+class Source(NamedTuple):
+    """The files that rows of one purpose are read from, such as those of training.
+
+    Attributes:
+        data: features, and labels where they have no file of their own; None where the command has none.
+        labels: a file of labels, or None.
+        more: a file of features to stand beside the others, or None.
+    """
+
+    data: Path | None
+    labels: Path | None = None
+    more: Path | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class DataOptions:
+    """How the data files are written. What a file does not say is never guessed.
+
+    Attributes:
+        format: of the data files. auto: the suffix says it, of .npz, .npy, .parquet, .arrow and .feather; any
+            other file is xmc, the text of the XMC repository with features and labels, or matrix, a sparse
+            matrix as text, where the labels have a file of their own. All text may be compressed (.gz, .xz).
+        labels_format: of files of labels; auto: as above, any other file is matrix.
+        more_format: of files of more features, likewise.
+        multilabel: svmlight files have lists of labels, not one class per row.
+        zero_based: svmlight files count features from 0, not from 1.
+        one_based: xmc and matrix files count features and labels from 1, not from 0.
+        first_label: number of the first label in svmlight files and of the first class anywhere:
+            label l of the file is label l - first_label of the model. xmc counts from 0.
+        feature_columns: of Parquet and Arrow files: one, of lists of numbers, or two, of lists of indices and
+            of values; features, or feature_indices and feature_values, if not given.
+        label_column: of Parquet and Arrow files: lists of labels, or classes.
+        max_memory: that reading a file may take, such as 500MB or 4GB; 20 times its size on disk and 64 MB
+            if not given.
+    """
+
+    format: FormatName = AUTO
+    labels_format: FormatName = AUTO
+    more_format: MoreFormatName = AUTO
+    multilabel: bool = False
+    zero_based: bool = False
+    one_based: bool = False
+    first_label: int = 0
+    feature_columns: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME]")] = ()
+    label_column: Annotated[str, tyro.conf.arg(metavar="NAME")] = "labels"
+    max_memory: Annotated[str | None, tyro.conf.arg(metavar="SIZE")] = None
+
+    def format_of(self, path: Path, *, alone: bool = False) -> str:
+        """The format of a data file; `alone` says that its labels have a file of their own."""
+        return format_of(path, None if self.format == AUTO else self.format, "matrix" if alone else "xmc")
+
+    def format_of_labels(self, path: Path) -> str:
+        """The format of a file of labels."""
+        return format_of(path, None if self.labels_format == AUTO else self.labels_format, "matrix")
+
+    def format_of_more(self, path: Path) -> str:
+        """The format of a file of more features."""
+        return format_of(path, None if self.more_format == AUTO else self.more_format, "matrix")
+
+    def check(self, *sources: Source) -> None:
+        """Whether each option has a meaning for a file of the command.
+
+        Args:
+            sources: of all its data.
+
+        Raises:
+            ValueError: one has none; the sentence names a file of each format that there is.
+        """
+        formats: dict[str, Path] = {}
+        of_labels: dict[str, Path] = {}
+        for format, path, labels in self._files(sources):
+            formats.setdefault(format, path)
+            if labels:
+                of_labels.setdefault(format, path)
+        if not formats:
+            return
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        for name, meant in _MEANT_FOR.items():
+            given = name in defaults and getattr(self, name) != defaults[name]
+            if given and not set(meant) & formats.keys():
+                *others, last = meant
+                listed = f"{', '.join(others)} or {last}" if others else last
+                flag = f"--{name.replace('_', '-')}"
+                raise ValueError(f"{flag} is for --format {listed}: {_listed(formats)}")
+        if self.sizes[1] is not None and not self.multilabel and not set(_TABLES) & formats.keys():
+            said = f"of svmlight files, such as {formats['svmlight']}, it needs --multilabel"
+            raise ValueError(f"--n-labels is for lists of labels: {said}")
+        if self.first_label and of_labels.keys() <= {*WITH_HEADER}:
+            raise ValueError(
+                f"--first-label is for svmlight files and classes: {_listed(of_labels)}, from 0 on"
+            )
+
+    def first_label_is_for_svmlight(self, *sources: Source) -> bool:
+        """Whether a file of the command has labels that count from ``first_label`` whatever they are."""
+        return any(labels and format == "svmlight" for format, _, labels in self._files(sources))
+
+    def _files(self, sources: Iterable[Source]) -> Iterator[tuple[str, Path, bool]]:
+        """The format of each file, its name, and whether labels are read there."""
+        for data, labels, more in sources:
+            if data is None:
+                continue
+            yield self.format_of(data, alone=labels is not None), data, labels is None
+            if labels is not None:
+                yield self.format_of_labels(labels), labels, True
+            if more is not None:
+                yield self.format_of_more(more), more, False
+
+    def of_features(self, format: str, n_features: int | None) -> dict[str, Any]:
+        """Keyword arguments of the reader of features alone."""
+        options: dict[str, Any] = {"max_memory": parse_size(self.max_memory)}
+        if format in WITH_HEADER:
+            options["one_based"] = self.one_based
+        if format == "svmlight":
+            # a label before the first one is no error here
+            options |= {"multilabel": self.multilabel, "zero_based": self.zero_based}
+        if format in _TABLES:
+            options["feature_columns"] = self.feature_columns or None
+        return options | ({"n_features": n_features} if format in UNSIZED else {})
+
+    def of_labels(self, format: str, n_labels: int | None) -> dict[str, Any]:
+        """Keyword arguments of the reader of labels alone."""
+        options: dict[str, Any] = {"max_memory": parse_size(self.max_memory)}
+        if format in WITH_HEADER:
+            options["one_based"] = self.one_based
+        if format == "svmlight":
+            options |= {"multilabel": self.multilabel, "zero_based": self.zero_based}
+            options |= {"first_label": self.first_label, "n_labels": n_labels} if self.multilabel else {}
+        if format in _TABLES:
+            options |= {"label_column": self.label_column, "n_labels": n_labels}
+        return options
+
+    @property
+    def sizes(self) -> tuple[int | None, int | None]:
+        """The numbers of features and labels that were given."""
+        return None, None
+
+
+@dataclasses.dataclass(frozen=True)
+class SizedDataOptions(DataOptions):
+    """How the data files are written. What a file does not say is never guessed.
+
+    Attributes:
+        n_features: of a file of svmlight, Parquet or Arrow; the largest index in it if not given.
+        n_labels: of such a file with lists of labels, likewise.
+    """
+
+    n_features: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    n_labels: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+
+    @property
+    def sizes(self) -> tuple[int | None, int | None]:
+        return self.n_features, self.n_labels
+
+
+def _listed(formats: Mapping[str, Path]) -> str:
+    """A file of each format, and which that is."""
+    return " and ".join(f"{path} is {format}" for format, path in formats.items())
