@@ -142,11 +142,11 @@ def test_what_cannot_be_written(tmp_path, labels, scores, error, words):
 
 @pytest.mark.parametrize("name", ["p.txt", "p.jsonl", "p.npz"])
 def test_a_row_that_is_refused_has_its_number_in_the_file(tmp_path, name):
-    with pytest.raises(ValueError, match="found inf for label 3 in row 4"):
-        with prediction_file(tmp_path / name) as write:
-            write([[0], [1]], np.ones((2, 1), np.float32))
-            write([[0]], np.ones((1, 1), np.float32))
-            write([[2], [3]], np.float32([[1], [np.inf]]))
+    refused = pytest.raises(ValueError, match="found inf for label 3 in row 4")
+    with refused, prediction_file(tmp_path / name) as write:
+        write([[0], [1]], np.ones((2, 1), np.float32))
+        write([[0]], np.ones((1, 1), np.float32))
+        write([[2], [3]], np.float32([[1], [np.inf]]))
     assert not list(tmp_path.iterdir())
 
 

@@ -51,7 +51,7 @@ def test_the_best_are_those_of_a_full_sort(path, dtype, weights, rows, k):
     np.testing.assert_array_equal(np.concatenate([found for found, _ in one]), expected[0])
 
 
-@pytest.mark.parametrize("features, density", [(90, 0.3), (5000, 0.01)])
+@pytest.mark.parametrize(("features", "density"), [(90, 0.3), (5000, 0.01)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_scores_of_a_row_depend_on_no_other_row_and_on_no_form(path, features, density, dtype):
     """Sums have one order, of few rows, many and dense ones, with weights for one call and with kept ones."""

@@ -116,10 +116,10 @@ def test_right_sides_and_steps(lanes, dtype):
     ridged = gradient + np.r_[0.3, 0.3, 0.3, 0.3, 0.0][:, None] * V
     z = inverse * (right := ridged.mean(axis=1, keepdims=True) - ridged)
     z -= z.mean(axis=1, keepdims=True)
-    close = dict(rtol=1e-5, atol=1e-5) if dtype == np.float32 else dict(rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(r, right, **close)
+    near = 1e-5 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(r, right, near, near)
     squares = np.vdot(ridged, ridged), np.vdot(V[:-1], V[:-1])
-    np.testing.assert_allclose(three, [*squares, np.vdot(right, z)], **close)
+    np.testing.assert_allclose(three, np.array([*squares, np.vdot(right, z)]), near, near)
     np.testing.assert_allclose(moved, V + direction, rtol=1e-15)
     D = direction[:-1].astype(np.float64)
-    np.testing.assert_allclose(two, [np.vdot(V[:-1], D), np.vdot(D, D)], rtol=1e-12)
+    np.testing.assert_allclose(two, np.array([np.vdot(V[:-1], D), np.vdot(D, D)]), 1e-12)

@@ -34,8 +34,8 @@ def with_streams(arguments: Sequence[str], files: Sequence[str]) -> list[str]:
         files: the flags that take a file.
 
     Raises:
-        ValueError: two files that are read, or two that are written, are the same stream; standard input, which
-            is asked for, was closed, or standard output, under whatever name.
+        ValueError: two files that are read, or two that are written, are the same stream; standard input was
+            closed, or standard output, which is asked for under whatever name.
     """
     resolved, uses, lost = list(arguments), {}, {}
     for place, argument in enumerate(arguments):

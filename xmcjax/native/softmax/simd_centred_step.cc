@@ -70,10 +70,8 @@ struct DoubleSum {
 // Numbers of T as V, and V as numbers of T.
 template <class V, class T>
 XMCJAX_INLINE V as_doubles(const T* p) {
-  if constexpr (std::is_same_v<V, double>)
-    return double(*p);
-  else
-    return __builtin_convertvector(load_as<typename VectorOf<T, kWide<double> * sizeof(T)>::type>(p), V);
+  if constexpr (std::is_same_v<V, double>) return double(*p);
+  else return __builtin_convertvector(load_as<typename VectorOf<T, kWide<double> * sizeof(T)>::type>(p), V);
 }
 template <class T>
 XMCJAX_INLINE void store_doubles(T* p, double v) {
