@@ -21,7 +21,9 @@ struct WeightedArguments {
 };
 
 constexpr int kWeightedNewtonSteps = 48, kWeightedSteps = 256;
-// Rests for entries up to the largest float32, see xmcjax/projections/_weighted.py.
+// Rests for entries up to the largest float32, and how much smaller one has to be for another, see
+// xmcjax/projections/_weighted.py.
+constexpr float kSmaller = 1.0f / 1024;
 template <class T>
 constexpr int kRests = sizeof(T) == sizeof(float) ? 6 : 3;
 
@@ -162,9 +164,11 @@ struct WeightedRows {
     if (!bad) {
       XMCJAX_ONCE
       for (int round = 0; round <= kRests<T>; ++round) {
+        const T before = t;
         t = search(entries, r);
         whole += t;
-        if (round == kRests<T> || (round > 0 && !(absolute(t) > rough))) break;
+        if (round == kRests<T>) break;
+        if (round > 0 && !(absolute(t) > rough && absolute(t) < T(kSmaller) * absolute(before))) break;
         entries.move(t, round);
       }
     }

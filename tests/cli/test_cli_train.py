@@ -9,7 +9,8 @@ import pytest
 from scipy import sparse as sp
 
 from tests.support.lanes import train as lanes_train
-from xmcjax import data, lanes, losses, metrics
+from xmcjax import OneVsAllClassifier, data, lanes, losses, metrics
+from xmcjax.cli import train as train_command
 from xmcjax.inits import INITS
 from xmcjax.models import LinearModel, predict_topk, read_predictions
 from xmcjax.penalties import L1, ElasticNet, HuberPenalty
@@ -417,3 +418,19 @@ def test_the_hinge_is_trained_resumed_and_opened(xmcjax, files, tmp_path, conten
         refused = xmcjax(*train, *wrong, "--model", tmp_path / "no")
         assert refused.code == 2 and "with the loss hinge, which is solved by its dual" in refused.err
         assert not (tmp_path / "no").exists()
+
+
+def test_a_run_that_was_begun_with_clip_beside_what_takes_its_place_goes_on(
+    xmcjax, files, tmp_path, monkeypatch, contents
+):
+    """Earlier versions took both; clip was without effect."""
+    train = ("train", "--train", files / "train.txt", "--sparsify-rise", 0.05, "--model", tmp_path / "m")
+    made = train_command._training.meta
+    with monkeypatch.context() as patch:
+        patch.setattr(train_command._training, "meta", lambda *given: made(*given) | {"clip": 0.01})
+        xmcjax(*train).done()
+    before = contents(tmp_path / "m")
+    xmcjax(*train, "--resume").done()
+    assert contents(tmp_path / "m") == before
+    assert OneVsAllClassifier.load(tmp_path / "m").clip is None
+    xmcjax(*train, "--clip", 0.01, "--resume").refused("--clip: expected none beside --sparsify-rise")

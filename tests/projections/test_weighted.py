@@ -64,6 +64,19 @@ def test_bounds_of_each_entry_that_are_equal_are_one_number():
 
 
 @pytest.mark.parametrize("path", ["public", "twins"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_weights_of_both_signs_and_a_radius_of_0(path, dtype):
+    """As in the dual of an SVM with an intercept: yᵀα = 0. No rest is small beside the radius."""
+    rng = np.random.default_rng(0)
+    b, y = rng.normal(size=(40, 30)).astype(dtype), np.sign(rng.normal(size=(1, 30))).astype(dtype)
+    with jax.enable_x64(dtype == np.float64), twins() if path == "twins" else contextlib.nullcontext():
+        found = np.asarray(jax.jit(projections.knapsack)(b, 0.0, 0.0, 1.0, y), np.float64)
+    low, high = np.zeros(30), np.ones(30)
+    exact = [weighted_by_breakpoints(row, 0.0, low, high, y[0]) for row in b.astype(np.float64)]
+    np.testing.assert_allclose(found, exact, atol=1e-5 if dtype == np.float32 else 1e-13)
+
+
+@pytest.mark.parametrize("path", ["public", "twins"])
 def test_improper_vectors(path):
     b = np.array(
         [[1.0, -np.inf, 0.5], [1.0, np.nan, 0.5], [1.0, np.inf, 0.5], [1.0, 0.0, 0.5], [0.0, 0.0, 0.0]]

@@ -223,8 +223,12 @@ def train_to_directory(
     if weighting is not None:
         label_weights = weighting.weights(data.Y).times(label_weights)
     made = meta(data, options, weighting, balanced, cv)
-    if resume and (directory / "manifest.json").exists() and MORE_FEATURES not in meta_of(directory):
-        made.pop(MORE_FEATURES, None)  # of an earlier version, which did not record it
+    if resume and (directory / "manifest.json").exists():
+        stored = meta_of(directory)
+        if MORE_FEATURES not in stored:
+            made.pop(MORE_FEATURES, None)  # of an earlier version, which did not record it
+        if stored.get("sparsify") is not None and made["clip"] is None:
+            made["clip"] = stored.get("clip")  # which an earlier version took beside it, without effect
     try:
         opened = ShardWriter(directory, made, (first, last), shard_size, arrays, resume)
     except ModelMismatchError as error:

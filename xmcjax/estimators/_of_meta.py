@@ -24,7 +24,8 @@ def parameters_of(meta: Mapping[str, Any]) -> dict[str, Any]:
         init=_entry(INITS, init),
         C=meta["C"],
         tol=meta["eps"],
-        clip=meta["clip"],
+        # earlier versions took both, and clip was without effect
+        clip=meta["clip"] if meta["sparsify"] is None else None,
         sparsify_rise=meta["sparsify"],
         weighting=weighting.get("name"),
         propensities=(weighting["a"], weighting["b"]) if weighting else "default",

@@ -15,8 +15,8 @@ from xmcjax import _sparse, native
 
 # Rows up to which it is less work to go through all weights than to order them by feature.
 _FEW_ROWS = 32
-# Places that the product of weights with a few rows takes for each feature.
-_LANES = 16
+# Bytes of a feature of a few rows, which the product with their weights takes at a time.
+_TILE = 64
 # Scores that are made at a time, and entries of dense rows that are made sparse.
 _SCORES = 1 << 22
 # The most labels per row that are found while scores are made; for more, all scores of a row are made first.
@@ -106,7 +106,7 @@ class ByLabel(Weights):
     """
 
     def __init__(self, coef, bias: np.ndarray):
-        self._coef, self.bias = coef, bias
+        self._coef, self.bias = coef, bias + bias.dtype.type(0)  # −0 is 0, as that and a product with 0 is
 
     def rows(self, X):
         return _sparse.csr(X) if sp.issparse(X) else X
@@ -117,11 +117,16 @@ class ByLabel(Weights):
         if sp.issparse(X):
             coef, X = _of_few_features(coef, X)
         # one by one where filling up the places of a product with several would be most of the work
-        alone = min(len(X), _FEW_ROWS) * coef.nnz < _LANES * X.shape[1]
+        alone = min(len(X), _FEW_ROWS) * coef.nnz < _lanes(X) * X.shape[1]
         step = 1 if alone else _FEW_ROWS
         for first in range(0, len(X), step):
             scores[first : first + step] = _scores_of_few(coef, bias, X[first : first + step], threads)
         return scores
+
+
+def _lanes(X) -> int:
+    """Rows of a tile."""
+    return _TILE // X.dtype.itemsize
 
 
 def _scores_of_few(coef, bias: np.ndarray, X: np.ndarray, threads: int) -> np.ndarray:
@@ -130,7 +135,7 @@ def _scores_of_few(coef, bias: np.ndarray, X: np.ndarray, threads: int) -> np.nd
     if native.load_library() is None:
         with _infinite():
             return (coef @ X.T).T + bias
-    given = np.zeros((X.shape[1], n if n == 1 else -(-n // _LANES) * _LANES), X.dtype)
+    given = np.zeros((X.shape[1], n if n == 1 else -(-n // _lanes(X)) * _lanes(X)), X.dtype)
     given[:, :n] = X.T
     z = np.empty((len(bias), given.shape[1]), X.dtype)
     native.InPlace.once("predict_few", W=native.csr_arrays(coef), b=bias, X=given, threads=threads, z=z)
@@ -139,7 +144,7 @@ def _scores_of_few(coef, bias: np.ndarray, X: np.ndarray, threads: int) -> np.nd
 
 def _of_few_features(coef, X) -> tuple[Any, np.ndarray]:
     """Checked weights, and rows as an array; where most work is in d, of the features of these rows alone."""
-    if X.shape[0] > 1 and _LANES * X.shape[1] > coef.nnz:
+    if X.shape[0] > 1 and _lanes(X) * X.shape[1] > coef.nnz:
         used = np.unique(X.indices)
         coef, X = _sparse.csr(coef[:, used]), X[:, used]
     return coef, X.toarray()
@@ -158,7 +163,8 @@ class ByFeature(Weights):
     """
 
     def __init__(self, indptr: np.ndarray, labels: np.ndarray, values: np.ndarray, bias: np.ndarray):
-        self.indptr, self.labels, self.values, self.bias = indptr, labels, values, bias
+        self.indptr, self.labels, self.values = indptr, labels, values
+        self.bias = bias + bias.dtype.type(0)  # −0 is 0, as in :class:`ByLabel`
         # 64-bit offsets as pairs of 32-bit halves
         self._arrays = values, labels, indptr.view(np.int32).reshape(-1, 2)
 

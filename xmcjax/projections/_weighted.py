@@ -26,8 +26,9 @@ from xmcjax.projections._threshold import between, dense
 # From here on every step halves the floats between the bounds, of which there are fewer than 2^64.
 _NEWTON_STEPS = 48
 # Searches after the first. The products t w are rounded, so that each rest is some 2^22 (float64: 2^51) times
-# smaller than the one before: so many reach from the largest float32 to a radius of 1.
-_RESTS = {4: 6, 8: 3}
+# smaller than the one before: so many reach from the largest float32 to a radius of 1. One that is not much
+# smaller is rounding itself, as where wᵀx = 0 is made of terms that are not 0.
+_RESTS, _SMALLER = {4: 6, 8: 3}, 1 / 1024
 
 
 @jax.custom_jvp
@@ -60,10 +61,11 @@ def _jnp_project(b, radius, lower, upper, weights):
     # b is so large that the rest is rough too
     near, rough, whole = finite, ~bad, t
     for _ in range(_RESTS[b.dtype.itemsize]):
-        near = near - t[..., None] * weights
+        near, before = near - t[..., None] * weights, t
         t, x = _search(near, left_out, *arguments, ~rough)
         whole = whole + t
         rough &= jnp.abs(t) * jnp.max(jnp.abs(weights), axis=-1) > 4 * size
+        rough &= jnp.abs(t) < _SMALLER * jnp.abs(before)
     return jnp.where(bad[..., None], jnp.nan, x), whole
 
 

@@ -86,8 +86,9 @@ inline double search(const Entries& entries, double r) {
 }
 
 // Searches after the first. A rest is some 2^51 times smaller than the one before: so many reach from the largest double
-// to a radius of 1.
+// to a radius of 1. One that is not that much smaller is rounding itself.
 constexpr int kRests = 21;
+constexpr double kSmaller = 1.0 / 1024;
 
 inline int64_t weighted_work(int64_t m) { return 4 * Entries::room(m); }
 
@@ -126,10 +127,12 @@ void weighted_knapsack(const T* b, double r, const T* l, const T* u, const T* w,
   // where b is so large that the rest is rough too
   double center = 0, rest = search(entries, r);
   for (int round = 0; round < kRests; ++round) {
-    center += rest;
-    entries.move(rest);
+    const double before = rest;
+    center += before;
+    entries.move(before);
     rest = search(entries, r);
     if (!(std::fabs(rest) * largest > 4 * (std::fabs(r) + smaller))) break;
+    if (!(std::fabs(rest) < kSmaller * std::fabs(before))) break;
   }
   for (int64_t j = 0; j < entries.count; j += kWide<double>) store_wide(entries.b + j, entries.x(j, rest));
   for (int64_t j = 0; j < m; ++j) x[j] = T(entries.b[j]);

@@ -26,9 +26,9 @@ _FEW = 1 << 17
 # Of weights, λ and curvatures, between which float32 has them and what conjugate gradients make of them.
 _LEAST, _MOST = 1e-25, 1e25
 
-# Arrays given back that are kept: of a step its right side, its direction and the gradient before it, and the
-# scores and probabilities before it.
-_MOST_SPARE = 5
+# Arrays given back that are kept: of a step its right side, direction and scores of conjugate gradients, and
+# gradient, scores and probabilities before it.
+_MOST_SPARE = 6
 
 # A native gradient of dense features has sums in double of so many groups of blocks: it pays where these take
 # no more memory than features and probabilities in float32, each sum that of two numbers.
