@@ -266,3 +266,11 @@ def test_a_part_that_has_nothing_to_share_is_told_what_helps(xmcjax, tmp_path):
     said = "found none among labels 2 to 3: give --labels a range with labels of more rows"
     xmcjax(*train).refused("--calibration: expected a label with positive rows in two folds", said)
     assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("part", ["0:4", "1:3"])
+def test_data_without_a_label_have_nothing_to_calibrate_by(xmcjax, tmp_path, part):
+    data = of_rows(tmp_path / "d.txt", [""] * 6)
+    train = ("train", "--train", data, "--model", tmp_path / "m", "--labels", part, "--cv", 2, *SIGMOID)
+    said = xmcjax(*train).refused("--calibration: expected a label with positive rows in two folds")
+    assert said.endswith("found none") and not (tmp_path / "m").exists()

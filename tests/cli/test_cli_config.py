@@ -51,6 +51,10 @@ def test_the_command_line_turns_switches_of_the_file_both_ways(
     flags = ["--fit-intercept", "--resume"] if given else ["--no-fit-intercept", "--no-resume"]
     shown = printed(xmcjax("train", "--config", path, "--model", tmp_path / "m", "--print-config", *flags))
     assert (shown["fit_intercept"], shown["resume"]) == (given, given)
+    other = ["--no-fit-intercept", "--no-resume"] if given else ["--fit-intercept", "--resume"]
+    last = ("train", "--config", path, "--model", tmp_path / "m", "--print-config", *other, *flags)
+    shown = printed(xmcjax(*last))
+    assert (shown["fit_intercept"], shown["resume"]) == (given, given)
 
 
 def test_the_system_may_stand_in_the_file(xmcjax, files, tmp_path, config):

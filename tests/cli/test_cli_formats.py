@@ -392,7 +392,36 @@ def test_an_option_for_no_file_names_files_and_formats(xmcjax, files, sources, t
         f"--zero-based is for --format svmlight: {sources / 'train.npz'} is npz and",
         f"{files / 'test.txt'} is xmc",
     )
-    xmcjax(*train, sources / "test.npz", "--n-labels", 9).refused("--n-labels is for --format svmlight, par")
+    xmcjax(*train, sources / "test.npz", "--n-labels", 9).refused("--n-labels is for labels in svmlight, par")
     pytest.importorskip("pyarrow")
     xmcjax("convert", "--data", files / "train.txt", "--out", sources / "t.parquet").done()
     xmcjax(*train, sources / "t.parquet", "--n-labels", 9).refused("--n-labels: expected 30 for ", ", got 9")
+
+
+def test_the_number_of_labels_is_for_lists_in_files_that_do_not_state_it(xmcjax, sources, tmp_path):
+    rows, labels, classes = tmp_path / "t.svm", sources / "train_Y.npz", tmp_path / "c.parquet"
+    X, Y = load_xmc(sources / "train_one.txt", one_based=True)
+    save_svmlight(rows, X, Y)
+    train = ("train", "--model", tmp_path / "m", "--n-labels", 30, "--train")
+    of_svmlight = ("--format", "svmlight", "--labels-file", labels)
+    said = "--n-labels is for labels in svmlight, parquet or arrow, which do not state how many"
+    for lists in ((), ("--multilabel",)):
+        assert xmcjax(*train, rows, *of_svmlight, *lists).refused(said).endswith(f": {labels} is npz")
+    pytest.importorskip("pyarrow")
+    save_npz(tmp_path / "y.npz", X, np.arange(X.shape[0]) % 6)
+    xmcjax("convert", "--data", tmp_path / "y.npz", "--out", classes).done()
+    said = f"--n-labels is for lists of labels, {classes} has a class for each row"
+    for system in ("one-vs-all", "multiclass", "kernel"):
+        xmcjax(*train, classes, "--system", system).refused(said)
+        xmcjax(*train, classes, "--system", system, "--test", classes).refused(said)
+    xmcjax("convert", "--data", classes, "--out", tmp_path / "c.npz", "--n-labels", 30).refused(said)
+    assert not (tmp_path / "m").exists() and not (tmp_path / "c.npz").exists()
+
+
+@pytest.mark.parametrize("name", ["test_X.txt", "test.npz", "test_one.txt"])
+def test_predict_reads_no_labels_that_a_first_one_could_be_of(xmcjax, files, sources, model, tmp_path, name):
+    predict = ("predict", "--model", model, "--first-label", 1)
+    more = {"test_X.txt": ("--format", "matrix"), "test_one.txt": ("--one-based",)}.get(name, ())
+    xmcjax(*predict, "--data", sources / name, "--out", tmp_path / "p.txt", *more).done()
+    xmcjax(*predict, "--data", files / "test.txt", "--out", tmp_path / "q.txt").done()
+    assert (tmp_path / "p.txt").read_bytes() == (tmp_path / "q.txt").read_bytes()

@@ -145,10 +145,27 @@ def test_folds_that_nothing_can_be_calibrated_by_are_refused():
     )  # which no row has, and stays as it is
     with pytest.raises(ValueError, match=r"^calibration: expected a label with positive rows in two folds"):
         Calibrator.folds(np.zeros((4, 2)), 2)
+    for Y, labels in ((np.zeros((4, 2)), [0, 1]), (np.zeros((4, 2)), [1]), (np.eye(4)[:, :2], [0])):
+        with pytest.raises(ValueError, match=r"^calibration: expected .* in two folds, found none$"):
+            Calibrator.folds(Y, 2, labels)
     nothing = Calibrator(1)
     nothing.add([0], np.eye(4)[:, :1], [HeldOut(np.arange(1, 4), np.ones((3, 1)), ArrayModel([[1.0]]))])
     with pytest.raises(ValueError, match=r"^calibration: expected a label with positive rows in two folds"):
         nothing.finish()
+
+
+def test_labels_of_a_part_are_refused_alike_with_a_number_of_folds_and_with_pairs():
+    Y = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]])
+    pairs = [([0, 2], [1, 3]), ([1, 3], [0, 2])]
+    for cv in (2, pairs):
+        for labels in (None, [0], [2], [1, 0]):
+            assert len(Calibrator.splits(Y, cv, labels)) == 2
+        for labels in ([1], [1, 2]):
+            with pytest.raises(ValueError, match=r"in two folds, found none among the labels to calibrate$"):
+                Calibrator.splits(Y, cv, labels)
+        for labels in (None, [0], [0, 1, 2]):
+            with pytest.raises(ValueError, match=r"in two folds, found none$"):
+                Calibrator.splits(np.zeros((4, 3)), cv, labels)
 
 
 @pytest.mark.parametrize("classes", [2, 4])

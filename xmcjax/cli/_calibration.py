@@ -25,11 +25,10 @@ def check_calibration(data: TrainingData, cv: int, labels: np.ndarray) -> None:
     try:
         Calibrator.folds(data.Y, cv, labels)
     except ValueError as error:
-        # it begins with the name of the option
-        of_part = str(error).startswith("calibration") and len(labels) < data.Y.shape[1]
         part = f"labels {labels[0]} to {labels[-1]}"
-        more = f" among {part}: give --labels a range with labels of more rows, whose calibration these share"
-        raise ValueError(f"--{error}{more if of_part else ''}") from error
+        more = f"{part}: give --labels a range with labels of more rows, whose calibration these share"
+        # it begins with the name of the option
+        raise ValueError(f"--{error}".replace("the labels to calibrate", more)) from error
 
 
 def calibrate(

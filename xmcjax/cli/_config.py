@@ -59,7 +59,8 @@ def with_config(config: dict[str, Any], options: type, given: Sequence[str]) -> 
     """The options of a file as arguments, and behind them those of the command line, which count more.
 
     A flag that turns a switch the other way than its default is all that a command takes. Of a switch that
-    the file sets, the command line may have the other one too: it takes that of the file away.
+    the file sets, the command line may have the other one too: it takes that of the file away. Of both on the
+    command line the last one counts.
 
     Args:
         config: by name, with underscores.
@@ -72,10 +73,12 @@ def with_config(config: dict[str, Any], options: type, given: Sequence[str]) -> 
     of_file, rest = _flags_of(config, options), list(given)
     for name, field in _fields(options).items():
         if name in config and isinstance(field.default, bool):
-            back = flag_of(name, not field.default)
-            if back in rest:
-                rest = [argument for argument in rest if argument != back]
-                of_file = [argument for argument in of_file if argument != flag_of(name, field.default)]
+            flag, back = flag_of(name, field.default), flag_of(name, not field.default)
+            turns = [argument for argument in rest if argument in (flag, back)]
+            if turns:
+                out = (back,) if turns[-1] == flag else (flag, back)
+                of_file = [argument for argument in of_file if argument != flag]
+                rest = [argument for argument in rest if argument not in out]
     return [*of_file, *rest]
 
 

@@ -111,10 +111,7 @@ def check_numbers(options: Any, dataset: Dataset) -> None:
     Raises:
         ValueError: next to no number below the largest has a row, where nobody has stated how many there are.
     """
-    if options.labels_file is None:
-        where, format = options.train, options.files.format_of(options.train)
-    else:
-        where, format = options.labels_file, options.files.format_of_labels(options.labels_file)
+    where, format = options.files.place_of_labels(options.train, options.labels_file)
     if format not in UNSIZED or options.files.sizes[1] is not None or dataset.n_labels <= _MANY_LABELS:
         return
     used = len(np.unique(dataset.y.indices))
@@ -155,10 +152,14 @@ def _check_sizes(options: Any, sizes: tuple[int, int]) -> None:
     Raises:
         ValueError: they are others.
     """
-    format = options.files.format_of(options.test, alone=options.test_labels_file is not None)
-    for flag, given, size in zip(("--n-features", "--n-labels"), options.files.sizes, sizes, strict=True):
+    files, labels = options.files, options.test_labels_file
+    places = (
+        ("--n-features", options.test, files.format_of(options.test, alone=labels is not None)),
+        ("--n-labels", *files.place_of_labels(options.test, labels)),
+    )
+    for (flag, path, format), given, size in zip(places, files.sizes, sizes, strict=True):
         if format in UNSIZED and given not in (None, size):
-            raise ValueError(f"{flag}: expected {size} for {options.test} as in {options.train}, got {given}")
+            raise ValueError(f"{flag}: expected {size} for {path} as in {options.train}, got {given}")
 
 
 def read(
@@ -203,11 +204,12 @@ def read(
         path, options, labels=labels, more=more, dtype=dtype, n_features=n_features, beside=beside
     )
     format = options.format_of(path, alone=labels is not None)
-    of_labels = format if labels is None else options.format_of_labels(labels)
+    where, of_labels = options.place_of_labels(path, labels)
     line = _header_line(format)
     if n_features is not None and X.shape[1] != n_features:
         raise DataFormatError(path, line, None, f"{n_features} features {like}", str(X.shape[1]))
-    where = path if labels is None else labels
+    if n_labels is None:  # otherwise the training data have taken the option
+        check_lists(path, labels, options, y)
     states_sizes = of_labels not in UNSIZED and sp.issparse(y)
     counts_from_0 = sp.issparse(y) and of_labels != "svmlight"
     if options.first_label and counts_from_0 and of_labels not in WITH_HEADER and not lists_from_0:
@@ -224,6 +226,21 @@ def read(
         line = _header_line(of_labels)
         raise DataFormatError(where, line, None, f"{n_labels} labels {like}", str(Y.shape[1]))
     return Joined(Dataset(X, Y), columns)
+
+
+def check_lists(path: Path, labels: Path | None, options: DataOptions, y: Any) -> None:
+    """Whether a file that ``--n-labels`` is for has lists of labels.
+
+    Args:
+        path, labels, options: as in :func:`read`.
+        y: the labels, a matrix or classes.
+
+    Raises:
+        ValueError: it has classes.
+    """
+    where, format = options.place_of_labels(path, labels)
+    if options.sizes[1] is not None and format in UNSIZED and not sp.issparse(y):
+        raise ValueError(f"--n-labels is for lists of labels, {where} has a class for each row")
 
 
 def load_files(

@@ -28,7 +28,6 @@ _MEANT_FOR = {
     "feature_columns": _TABLES,
     "label_column": _TABLES,
     "n_features": UNSIZED,
-    "n_labels": UNSIZED,
 }
 
 if TYPE_CHECKING:
@@ -100,11 +99,18 @@ class DataOptions:
         """The format of a file of more features."""
         return format_of(path, None if self.more_format == AUTO else self.more_format, "matrix")
 
-    def check(self, *sources: Source) -> None:
+    def place_of_labels(self, data: Path, labels: Path | None) -> tuple[Path, str]:
+        """The file that labels are read from, which is `data` where `labels` is None, and its format."""
+        if labels is None:
+            return data, self.format_of(data)
+        return labels, self.format_of_labels(labels)
+
+    def check(self, *sources: Source, labelled: bool = True) -> None:
         """Whether each option has a meaning for a file of the command.
 
         Args:
             sources: of all its data.
+            labelled: whether the command reads labels; where it does not, ``first_label`` is without effect.
 
         Raises:
             ValueError: one has none; the sentence names a file of each format that there is.
@@ -113,7 +119,7 @@ class DataOptions:
         of_labels: dict[str, Path] = {}
         for format, path, labels in self._files(sources):
             formats.setdefault(format, path)
-            if labels:
+            if labels and labelled:
                 of_labels.setdefault(format, path)
         if not formats:
             return
@@ -121,14 +127,17 @@ class DataOptions:
         for name, meant in _MEANT_FOR.items():
             given = name in defaults and getattr(self, name) != defaults[name]
             if given and not set(meant) & formats.keys():
-                *others, last = meant
-                listed = f"{', '.join(others)} or {last}" if others else last
                 flag = f"--{name.replace('_', '-')}"
-                raise ValueError(f"{flag} is for --format {listed}: {_listed(formats)}")
-        if self.sizes[1] is not None and not self.multilabel and not set(_TABLES) & formats.keys():
-            said = f"of svmlight files, such as {formats['svmlight']}, it needs --multilabel"
+                raise ValueError(f"{flag} is for --format {_either(meant)}: {_listed(formats)}")
+        if self.sizes[1] is not None and not set(UNSIZED) & of_labels.keys():
+            stated = "which do not state how many there are"
+            raise ValueError(
+                f"--n-labels is for labels in {_either(UNSIZED)}, {stated}: {_listed(of_labels)}"
+            )
+        if self.sizes[1] is not None and not self.multilabel and not set(_TABLES) & of_labels.keys():
+            said = f"of svmlight files, such as {of_labels['svmlight']}, it needs --multilabel"
             raise ValueError(f"--n-labels is for lists of labels: {said}")
-        if self.first_label and of_labels.keys() <= {*WITH_HEADER}:
+        if self.first_label and of_labels and of_labels.keys() <= {*WITH_HEADER}:
             raise ValueError(
                 f"--first-label is for svmlight files and classes: {_listed(of_labels)}, from 0 on"
             )
@@ -193,6 +202,12 @@ class SizedDataOptions(DataOptions):
     @property
     def sizes(self) -> tuple[int | None, int | None]:
         return self.n_features, self.n_labels
+
+
+def _either(names: tuple[str, ...]) -> str:
+    """One of these, in words."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _listed(formats: Mapping[str, Path]) -> str:

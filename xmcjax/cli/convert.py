@@ -9,7 +9,7 @@ import tyro
 
 from xmcjax import data
 from xmcjax.cli import _report
-from xmcjax.cli._data import load_files
+from xmcjax.cli._data import check_lists, load_files
 from xmcjax.cli._data_options import AUTO, FormatName, SizedDataOptions, Source
 from xmcjax.cli._options import File, check_out
 from xmcjax.data import ALONE, FORMATS, format_of, promises_other_text
@@ -64,6 +64,7 @@ def run(options: Options) -> None:
     dataset, _ = load_files(
         options.data, files, labels=options.labels_file, more=options.more_features, dtype=None
     )
+    check_lists(options.data, options.labels_file, files, dataset.y)
     if written == "xmc" and not dataset.multilabel:
         raise ValueError(f"{inputs[0]}: expected lists of labels to write xmc text, found one class per row")
     if out_labels is None:

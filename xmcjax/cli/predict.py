@@ -102,7 +102,7 @@ def run(options: Options) -> None:
     inputs = [path for path in (options.data, options.more_features) if path is not None]
     check_out(options.out, *inputs, model=options.model)
     check_uncompressed(options.out, "predictions")
-    options.files.check(Source(options.data, more=options.more_features))
+    options.files.check(Source(options.data, more=options.more_features), labelled=False)
     system, flag = system_of(options.model), options.cluster.flag()
     if flag is not None and system == "kernel":
         raise ValueError(f"{flag}: expected a linear model, found one of the system kernel: {options.model}")

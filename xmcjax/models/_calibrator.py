@@ -114,6 +114,23 @@ def _counts(Y: sp.csr_array) -> np.ndarray:
     return np.bincount(Y.indices, minlength=Y.shape[1])
 
 
+def _check_known(known: np.ndarray, counts: np.ndarray, labels: np.ndarray | None) -> None:
+    """Whether there is anything to calibrate by.
+
+    Args:
+        known: whether a label has positive rows with a held-out score, [L].
+        counts: its positive rows, [L].
+        labels: numbers of those that are to be calibrated; None for all.
+
+    Raises:
+        ValueError: no label is known, or none of `labels`, of which some have rows.
+    """
+    if not known.any():
+        raise ValueError(_NOTHING)
+    if labels is not None and counts[labels].any() and not known[labels].any():
+        raise ValueError(f"{_NOTHING} among the labels to calibrate")
+
+
 class Calibrator:
     """Platt's scaling of labels, from scores that are held out: p_l = σ(a_l z_l + b_l).
 
@@ -164,15 +181,16 @@ class Calibrator:
                 stay as they are, as such labels do among others.
 
         Raises:
-            ValueError, TypeError: another number of folds; a malformed matrix; rows of two folds for none of
-                the labels, so that there is nothing to calibrate by.
+            ValueError, TypeError: another number of folds; a malformed matrix; rows of two folds for no label
+                of Y, or for none of `labels` although they have rows, so that there is nothing to calibrate
+                by.
         """
         cv, Y = whole_number("cv", cv, 2), _label_matrix(Y)
         n, n_labels = Y.shape
         labels = None if labels is None else whole_numbers(labels, "labels", n_labels)
         if cv > n:
             raise ValueError(f"cv: expected at most {n}, the number of rows, got {cv}")
-        counts = np.bincount(Y.indices, minlength=n_labels)
+        counts = _counts(Y)
         rank = np.empty(n_labels, np.int64)
         rank[np.argsort(counts, kind="stable")] = np.arange(n_labels)
         rarest = np.full(n, n_labels)
@@ -184,10 +202,7 @@ class Calibrator:
         fold = np.empty(n, np.int64)
         fold[order] = np.arange(n) % cv
         pairs = np.unique(fold[np.repeat(np.arange(n), np.diff(Y.indptr))] * n_labels + Y.indices)
-        folds_of = np.bincount(pairs % n_labels, minlength=n_labels)
-        most = (folds_of if labels is None else folds_of[labels]).max(initial=0)
-        if most == 1 or (most == 0 and labels is None):
-            raise ValueError(_NOTHING)
+        _check_known(np.bincount(pairs % n_labels, minlength=n_labels) > 1, counts, labels)
         return fold
 
     @staticmethod
@@ -204,7 +219,8 @@ class Calibrator:
 
         Raises:
             ValueError, TypeError: as :meth:`folds`; pairs that are none, or that have no rows with a
-                weight; no label that has positive rows on both sides of a pair.
+                weight; no label of Y that has positive rows on both sides of a pair, or none of `labels`
+                although they have rows.
         """
         Y = _label_matrix(Y)
         n = Y.shape[0]
@@ -227,15 +243,14 @@ class Calibrator:
                 found = f"row {both[0]} of pair {number} in both"
                 raise ValueError(f"cv: expected rows to hold out that are not trained on, found {found}")
         pairs = [(train[np.isin(train, there)], out[np.isin(out, there)]) for train, out in pairs]
-        chosen = Y if labels is None else Y[:, whole_numbers(labels, "labels", Y.shape[1])]
-        known = False
+        labels = None if labels is None else whole_numbers(labels, "labels", Y.shape[1])
+        known = np.zeros(Y.shape[1], bool)
         for number, (train, out) in enumerate(pairs, 1):
             if not (train.size and out.size):
                 kind = "hold out" if train.size else "train on"
                 raise ValueError(f"cv: expected rows to {kind} in each pair, found none in pair {number}")
-            known = known or bool((_counts(chosen[train]) * _counts(chosen[out])).any())
-        if not known:
-            raise ValueError(_NOTHING)
+            known |= (_counts(Y[train]) > 0) & (_counts(Y[out]) > 0)
+        _check_known(known, _counts(Y[there]), labels)
         return pairs
 
     def add(self, labels: np.ndarray, Y, parts: Sequence[HeldOut]) -> None:
