@@ -168,8 +168,10 @@ class Host:
         at_zero = float(np.linalg.norm(gradient))
         if not self._at_zero:
             self._point = self._at(V)
-            # far from the minimum probabilities may be 0 and 1, and say nothing of the way back
-            self._at_zero = not self._value(self._point) <= losses.value
+            # far from the minimum probabilities may be 0 and 1, and say nothing of the way back; an intercept
+            # that is not trained stays as it was given
+            worse = not self._value(self._point) <= losses.value
+            self._at_zero = worse and bool(self._scores.intercept)
         if self._at_zero:
             self._point = Point(np.zeros_like(V), zero, losses, gradient)
             self._larger = self._larger_l2() if self._gram is None else []
