@@ -158,27 +158,28 @@ class DataOptions:
                 yield self.format_of_more(more), more, False
 
     def of_features(self, format: str, n_features: int | None) -> dict[str, Any]:
-        """Keyword arguments of the reader of features alone."""
-        options: dict[str, Any] = {"max_memory": parse_size(self.max_memory)}
-        if format in WITH_HEADER:
-            options["one_based"] = self.one_based
-        if format == "svmlight":
-            # a label before the first one is no error here
-            options |= {"multilabel": self.multilabel, "zero_based": self.zero_based}
+        """Keyword arguments of the reader of features alone; a label before the first is no error here."""
+        options = self._of_format(format)
         if format in _TABLES:
             options["feature_columns"] = self.feature_columns or None
         return options | ({"n_features": n_features} if format in UNSIZED else {})
 
     def of_labels(self, format: str, n_labels: int | None) -> dict[str, Any]:
         """Keyword arguments of the reader of labels alone."""
+        options = self._of_format(format)
+        if format == "svmlight" and self.multilabel:
+            options |= {"first_label": self.first_label, "n_labels": n_labels}
+        if format in _TABLES:
+            options |= {"label_column": self.label_column, "n_labels": n_labels}
+        return options
+
+    def _of_format(self, format: str) -> dict[str, Any]:
+        """Keyword arguments of all readers of a format."""
         options: dict[str, Any] = {"max_memory": parse_size(self.max_memory)}
         if format in WITH_HEADER:
             options["one_based"] = self.one_based
         if format == "svmlight":
             options |= {"multilabel": self.multilabel, "zero_based": self.zero_based}
-            options |= {"first_label": self.first_label, "n_labels": n_labels} if self.multilabel else {}
-        if format in _TABLES:
-            options |= {"label_column": self.label_column, "n_labels": n_labels}
         return options
 
     @property

@@ -52,8 +52,8 @@ def with_streams(arguments: Sequence[str], files: Sequence[str]) -> list[str]:
             resolved[place] = f"{flag}={stream}"
         elif value == _HYPHEN:
             resolved[place + 1] = stream
-    for flag in lost:
-        if lost[flag]:
+    for flag, closed in lost.items():
+        if closed:
             raise ValueError(f"{flag}: expected standard output to be open, found it closed")
     for stream, what in ((_INPUT, "standard input, which is read"), (_OUTPUT, "standard output, written")):
         flags = [flag for flag, used in uses.items() if used == stream]

@@ -26,8 +26,7 @@ def checked_rows(X, n_features: int, dtype=None):
     given = X
     if dtype is not None and X.dtype != dtype:
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
-            cast = X.astype(dtype)
-        X = cast
+            X = X.astype(dtype)
     X = _sparse.canonical_csr(X) if _sparse.is_sparse(X) else X
     place = place_not_finite(X)
     if place is not None:

@@ -182,8 +182,8 @@ def run(
         problem: from :func:`multinomial_problem`.
         method: "auto", or one of the table ``METHODS``.
         hp: of the stopping rule; None for its defaults. With a tolerance of 0 the gradient alone decides.
-        W0: starting weights [d, K]; None for the method's own start. With an intercept
-            block_newton begins at W = 0 where G is larger at these.
+        W0: starting weights [d, K]; None for the method's own start. With an intercept block_newton begins at
+            W = 0 where G is larger at these.
         b0: starting intercepts [K].
         mesh: of one axis, over which the classes are split; lc, lc_extrapolated, dm, admm, lbfgs and
             newton can. Every process of the mesh has to make the same call.
