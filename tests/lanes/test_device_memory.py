@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from jax.errors import JaxRuntimeError
 
-from tests.support.internals import device_blocks, device_memory, fitting
+from tests.support.internals import (
+    device_blocks,
+    device_memory,
+    devices,
+    fitting,
+    newton_trainer,
+    queues,
+)
 from tests.support.lanes import small, train
 from xmcjax import inits, linops
 from xmcjax.lanes import OneVsAll, lanes_that_fit, precision, train_one_vs_all
@@ -65,6 +72,15 @@ def test_lanes_by_the_count(fixed, lane, free, guess, chosen, asked):
     assert count(chosen) <= (0.8 * free if chosen > 1 else free)
 
 
+@pytest.mark.parametrize(
+    ("fixed", "lane", "free", "blocks"),
+    [(0, 1, 1279, 1), (0, 1, 1280, 2), (0, 1, 10_000, 2), (1000, 1, 2000, 1), (0, 0, 1000, 1)],
+)
+def test_blocks_by_the_count(fixed, lane, free, blocks):
+    """Two where both take at most 0.8 of what is free; one where nothing is counted."""
+    assert chooser(Counted(fixed, lane), free).blocks(512) == blocks
+
+
 def test_where_not_one_lane_fits():
     said = (
         r"one lane over 3 rows and 2 features on gpu:0 needs 3\.00 GiB beside X, by XLA's count, and "
@@ -84,6 +100,35 @@ def test_where_lanes_that_are_asked_for_do_not_fit():
     half = r"float32 in place of float64, fewer rows"
     with pytest.raises(DeviceMemoryError, match=half):
         fitting.Fitting(count, 1 << 20, "", np.float64).check(8)
+
+
+@pytest.mark.parametrize(("of_free", "blocks"), [(2.4, 1), (2.6, 2)])
+def test_a_device_with_room_has_two_blocks(of_free, blocks, pretend, monkeypatch):
+    """And the model is that of one."""
+    X, Y = small(n=131, d=71, labels=60)
+    options = dict(backend="jnp", block_size=16)
+    alone, _ = train(X, Y, **options)
+    plain = OneVsAll()
+    given = linops.make(X, backend="jnp"), plain.loss, np.ones(1), newton_cg.HParams()
+    with precision(X.dtype):
+        pretend(int(of_free * device_blocks.block_bytes(*given, 16, False, plain.penalty)))
+    for module in (devices, newton_trainer):
+        monkeypatch.setattr(module, "default_platform", lambda: "gpu")
+    begun, together, take = set(), threading.Barrier(blocks, timeout=120), queues.LabelQueue.take
+
+    def first_together(self, idle):  # each thread takes labels once before any takes more
+        if threading.get_ident() not in begun:
+            begun.add(threading.get_ident())
+            together.wait()
+        return take(self, idle)
+
+    monkeypatch.setattr(queues.LabelQueue, "take", first_together)
+    found, _ = train(X, Y, **options)
+    assert len(begun) == blocks
+    assert found.keys() == alone.keys()
+    for label, result in found.items():
+        assert result.indices.tobytes() == alone[label].indices.tobytes()
+        assert result.values.tobytes() == alone[label].values.tobytes()
 
 
 @pytest.mark.parametrize("backend", ["jnp", "dense"])

@@ -34,6 +34,7 @@ from xmcjax.lanes import (
     _devices,
     _fitting,
     _hinge_trainer,
+    _newton_trainer,
     _queue,
     _sparsify,
 )
@@ -111,6 +112,7 @@ lane_certificate = _certificate
 clipping = _clipping
 device_blocks = _device_block
 hinge_trainer = _hinge_trainer
+newton_trainer = _newton_trainer
 queues = _queue
 sparsify = _sparsify
 calibration = _calibrator

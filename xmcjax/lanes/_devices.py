@@ -1,4 +1,4 @@
-"""The devices that train, each with its own copy of X and its own lanes, and how many lanes fit on one."""
+"""The devices that train, each with its own copy of X and its own blocks, and how many lanes fit on one."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ FEWEST, MOST = 16, 512
 # Arrays of [n, B] and of [d, B] that a Newton step holds, about, by XLA's count of programs for GPUs, and the
 # part of the memory that they may fill.
 OF_ROWS, OF_COLUMNS, PART = 7, 6, 0.8
+# Blocks of a device that has room for them: while the host reads out one and prepares starts for it, the
+# device makes a step of the other.
+BLOCKS = 2
 
 
 class Place(NamedTuple):
@@ -43,9 +46,9 @@ def placed(op: LinOp) -> list[Place]:
 
 
 def worker_count(places: list[Place], threads: int) -> int:
-    """Host threads: one for each device; on a CPU, whose devices share its cores, at least `threads`."""
+    """Host threads: one for each block; on a CPU, whose devices share its cores, at least `threads`."""
     if default_platform() != "cpu":
-        return len(places)
+        return BLOCKS * len(places)
     return max(threads, len(places))
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from xmcjax._device_memory import DeviceMemoryError, smaller
 from xmcjax._memory import size
-from xmcjax.lanes._devices import MOST, PART, whole_tiles
+from xmcjax.lanes._devices import BLOCKS, MOST, PART, whole_tiles
 
 
 class Fitting:
-    """Chooses lanes for one device.
+    """Chooses lanes and blocks for one device.
 
     Args:
         count: bytes that so many lanes take beside X.
@@ -58,6 +58,11 @@ class Fitting:
         if needed > self._free:
             fewer = self.chosen(whole_tiles(max(1, min(lanes - 1, lanes * self._free // needed))))
             raise self._error(f"block_size={lanes}", needed, f"block_size={fewer} would fit; ")
+
+    def blocks(self, lanes: int) -> int:
+        """How many blocks of so many lanes fit, up to those that a device has use for."""
+        needed = self._count(lanes)
+        return max(1, min(BLOCKS, int(PART * self._free) // needed)) if needed else 1
 
     def _error(self, lanes: str, needed: int, remedy: str) -> DeviceMemoryError:
         return DeviceMemoryError(

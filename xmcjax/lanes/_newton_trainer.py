@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import threading
 import time
 import warnings
@@ -55,9 +56,12 @@ class NewtonTrainer(Trainer):
         self._compiling = [threading.Lock() for _ in self.places]
         self._compiled = [False for _ in self.places]
         self._sizes: list[int | None] = [None for _ in self.places]
+        self._room = [self.workers for _ in self.places]  # for blocks
+        self._blocks = [0 for _ in self.places]  # of this run
         self._counting = [0.0 for _ in self.places]  # seconds
 
     def _train(self, queue: Queue) -> None:
+        self._blocks = [0 for _ in self.places]
         self._problems.prepare_starts(self._solve_one)
         if self._options.max_iter == 0:
             self._hand_out_starts(queue)
@@ -65,6 +69,11 @@ class NewtonTrainer(Trainer):
             super()._train(queue)
 
     def _solve(self, queue: Queue, place: int) -> None:
+        self._size(place)
+        with self._compiling[place]:
+            self._blocks[place] += 1
+            if self._blocks[place] > self._room[place]:
+                return  # to the threads that have a block
         jobs: collections.deque[Job] = collections.deque()
         # Of which no result was handed out yet, by identity: a cluster may give a label to a worker twice.
         begun: dict[int, Job] = {}
@@ -177,9 +186,12 @@ class NewtonTrainer(Trainer):
         loss, penalty, data = self._options.loss, self._options.penalty, self._data
         free = _device_memory.free_memory(device)
         if free is None or newton_cg.has_kernels(op, loss, penalty):
+            if default_platform() != "cpu":
+                self._room[place] = 1
             return size
         by_label, hp = data.label_weights is not None, self._options.hparams()
 
+        @functools.cache
         def count(lanes: int) -> int:
             found = block_bytes(op, loss, data.row_weight, hp, lanes, by_label, penalty)
             return 0 if found is None else found  # then an error of the device is what says it
@@ -187,8 +199,10 @@ class NewtonTrainer(Trainer):
         (n, d), name = op.shape, _device_memory.used_device(device)
         fitting = Fitting(count, free, f"over {n} rows and {d} features on {name}", op.dtype)
         if self._options.block_size is None:
-            return fitting.chosen(size)
-        fitting.check(size)
+            size = fitting.chosen(size)
+        else:
+            fitting.check(size)
+        self._room[place] = fitting.blocks(size)
         return size
 
     def _with_room(self, place: int, work: Callable[[int], Made]) -> Made:

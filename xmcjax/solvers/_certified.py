@@ -84,7 +84,8 @@ def certified(
         alpha: dual variables [n, m], in the dual set but for rounding.
         formulation: one of :mod:`xmcjax.solvers._formulations`, or its name.
         C: weight of the losses, a number, or one for each row, [n].
-        W: weights that may be better than those of the dual variables, float64 [d, m].
+        W: weights that may be better than those of the dual variables, float64 [d, m]; these are looked at where
+            the gap of the former is larger than `tol`.
         tol: where the gap is larger, weights of float32 may be lengthened by up to 2,000 times their
             rounding.
         k: of the top-k losses.
@@ -102,9 +103,9 @@ def certified(
             primal, rounding = _primal(X, y, W, form, C, tol, k, share, threads)
             return Certified(W, alpha, primal, dual, rounding)
 
-        best, exact = at(V, 1.0), V
-        if W is not None and (other := at(W, 1.0)).gap < best.gap:
-            best, exact = other, W
+        best, exact = at(V if W is None else W, 1.0), V if W is None else W
+        if W is not None and not best.gap <= tol and (other := at(V, 1.0)).gap < best.gap:
+            best, exact = other, V
         if best.gap > tol and np.isfinite(best.gap) and X.dtype == np.float32:
             first, eps = best.primal, float(np.finfo(np.float32).eps)
             for number, longer in enumerate(LONGER):
