@@ -104,6 +104,26 @@ def test_small_and_sparse_multinomial_problems_compile_no_program_for_a_gpu(spar
     assert "block" in found.reason_ and "on the CPU" in found.reason_
 
 
+@pytest.mark.parametrize(
+    ("size", "kernels", "free", "where"),
+    [
+        (1 << 27, True, 1 << 34, "gpu"),  # naics2017 is one: 83,958 numbers by 1,055 classes
+        (1 << 26, True, 1 << 34, "cpu"),
+        (1 << 27, False, 1 << 34, "cpu"),
+        (1 << 27, True, 1 << 33, "cpu"),
+        (1 << 27, True, None, "cpu"),
+    ],
+)
+def test_large_sparse_multinomial_problems_are_the_device_s_where_it_has_kernels_and_memory(
+    size, kernels, free, where, monkeypatch
+):
+    monkeypatch.setattr(platforms, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(auto, "gpu_ready", lambda: kernels)
+    monkeypatch.setattr(auto, "free_memory", lambda: free)
+    with auto.placed("auto", True, size, 1 << 30):
+        assert platforms.default_platform() == where
+
+
 def test_large_dense_multinomial_problems_are_the_device_s(monkeypatch):
     monkeypatch.setattr(platforms, "default_backend", lambda: "gpu")
     with auto.placed("auto", False, 1 << 40):

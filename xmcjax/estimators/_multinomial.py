@@ -182,8 +182,9 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
         weight = np.ones(len(numbers)) if weight is None else weight
         width = X.shape[1]
         small = X.shape[0] * (width + len(self.classes_)) <= _SMALL
-        size = X.shape[0] * width * len(self.classes_)
-        with auto.placed(self.solver, sp.issparse(X), size):
+        size = (X.nnz if sp.issparse(X) else X.shape[0] * width) * len(self.classes_)
+        held = (X.shape[0] + width) * len(self.classes_) * X.dtype.itemsize
+        with auto.placed(self.solver, sp.issparse(X), size, held):
             if small and not auto.on_the_host(self.solver):
                 X, numbers, weight = _of_common_size(X, numbers, weight)
             # on a GPU products in one order of the sums, where there are kernels for it

@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
+from xmcjax._device_memory import free_memory
 from xmcjax._platform import default_platform, on_host
+from xmcjax.linops import gpu_ready
 from xmcjax.solvers.multinomial import block_newton
 from xmcjax.solvers.multinomial._problem import Problem
 
@@ -18,11 +20,13 @@ from xmcjax.solvers.multinomial._problem import Problem
 MANY_WEIGHTS = 1 << 21
 # Outer iterations in which dual ascent has to halve ‖∇G‖.
 PATIENCE = 12
-# Products of numbers in one pass over dense features up to which compiling for a GPU would take longer than
-# the fit on the host.
-_OF_THE_HOST = 1 << 30
+# Products of numbers in one pass over dense features, and over sparse ones, up to which compiling for a GPU
+# would take longer than the fit on the host.
+_OF_THE_HOST, _SPARSE_OF_THE_HOST = 1 << 30, 1 << 26
+# Arrays of scores and of weights that joint Newton-CG may hold on a device.
+_ARRAYS = 12
 #: Why :func:`placed` chose the host.
-WHY = "features are sparse, the method is the host's or the problem is small"
+WHY = "the method is the host's, the problem is small, or its features are sparse without kernels or room for them"
 
 
 def first(problem: Problem, compiled: bool = False) -> str:
@@ -47,21 +51,28 @@ def reason(problem: Problem) -> str:
             return f"joint Newton-CG: {sizes} and {n} rows are no case of another method, or no CPU's"
 
 
-def placed(method: str, sparse: bool, size: int) -> contextlib.AbstractContextManager:
+def placed(method: str, sparse: bool, size: int, held: int = 0) -> contextlib.AbstractContextManager:
     """The context in which a problem is made and solved: of the default device, or of the host.
 
-    The host's are its own methods, dual ascent and Newton's with blocks; and of "auto" sparse features, whose
-    products in plain JAX give other bits in each run on a GPU, and problems that are solved before a program
-    for a GPU is compiled. On a CPU it makes no difference.
+    The host's are its own methods, dual ascent and Newton's with blocks; and of "auto" problems that are solved
+    before a program for a GPU is compiled, and sparse features that have no kernels there, whose products in
+    plain JAX give other bits in each run, or so many weights that only dual ascent has the memory. On a CPU it
+    makes no difference.
 
     Args:
         method: asked for.
         sparse: whether features are.
-        size: rows times features times classes.
+        size: numbers of X that are stored, times classes.
+        held: bytes of the scores and of the weights.
     """
-    own = method in ("dual", "block_newton")
-    if own or (method == "auto" and (sparse or size <= _OF_THE_HOST)):
+    if method in ("dual", "block_newton"):
         return on_host()
+    if method == "auto":
+        of_host = size <= _OF_THE_HOST
+        if sparse:
+            of_host = size <= _SPARSE_OF_THE_HOST or not gpu_ready() or _ARRAYS * held > (free_memory() or 0)
+        if of_host:
+            return on_host()
     return contextlib.nullcontext()
 
 
