@@ -26,7 +26,7 @@ _OF_THE_HOST, _SPARSE_OF_THE_HOST = 1 << 30, 1 << 26
 # Arrays of scores and of weights that joint Newton-CG may hold on a device.
 _ARRAYS = 12
 #: Why :func:`placed` chose the host.
-WHY = "the method is the host's, the problem is small, or its features are sparse without kernels or room for them"
+WHY = "the method is the host's, the problem is small, or its sparse features have no kernels or room there"
 
 
 def first(problem: Problem, compiled: bool = False) -> str:
@@ -54,10 +54,10 @@ def reason(problem: Problem) -> str:
 def placed(method: str, sparse: bool, size: int, held: int = 0) -> contextlib.AbstractContextManager:
     """The context in which a problem is made and solved: of the default device, or of the host.
 
-    The host's are its own methods, dual ascent and Newton's with blocks; and of "auto" problems that are solved
-    before a program for a GPU is compiled, and sparse features that have no kernels there, whose products in
-    plain JAX give other bits in each run, or so many weights that only dual ascent has the memory. On a CPU it
-    makes no difference.
+    The host's are its own methods, dual ascent and Newton's with blocks; and of "auto" problems that are
+    solved before a program for a GPU is compiled, and sparse features that have no kernels there, whose
+    products in plain JAX give other bits in each run, or no room for joint Newton-CG. On a CPU it makes no
+    difference.
 
     Args:
         method: asked for.
