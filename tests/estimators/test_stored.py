@@ -1,6 +1,8 @@
 """Every classifier can be saved and loaded: arguments, weights and predictions to the bit."""
 
+import copy
 import json
+import pickle
 import shutil
 
 import jax
@@ -147,6 +149,8 @@ def test_a_refit_forgets_the_transforms(tmp_path):
     loaded = xmcjax.MulticlassSVC.load(tmp_path / "m")
     same(classifier, loaded, np.abs(X))
     assert loaded.transforms_.names == ("log", "unit")
+    for again in (pickle.loads(pickle.dumps(loaded)), copy.deepcopy(loaded)):
+        same(classifier, again, np.abs(X))
     loaded.fit(np.abs(X), y)
     assert not hasattr(loaded, "transforms_")
 
