@@ -418,6 +418,21 @@ def test_the_number_of_labels_is_for_lists_in_files_that_do_not_state_it(xmcjax,
     assert not (tmp_path / "m").exists() and not (tmp_path / "c.npz").exists()
 
 
+def test_predict_does_not_look_at_labels(xmcjax, files, model, tmp_path):
+    X, Y = load_xmc(files / "test.txt")
+    rows = tmp_path / "rows.svm"
+    save_svmlight(rows, X, Y)
+    predict = ("predict", "--model", model, "--format", "svmlight", "--out")
+    xmcjax(*predict, tmp_path / "lists", "--data", rows).done()
+    rows.write_text("".join(f" {line.partition(' ')[2]}\n" for line in rows.read_text().splitlines()))
+    xmcjax(*predict, tmp_path / "none", "--data", rows).done()
+    xmcjax("predict", "--model", model, "--data", files / "test.txt", "--out", tmp_path / "xmc").done()
+    assert len({(tmp_path / name).read_bytes() for name in ("lists", "none", "xmc")}) == 1
+    rows.write_text("1,2 1:1\n")
+    train = ("train", "--train", rows, "--format", "svmlight", "--model", tmp_path / "new")
+    xmcjax(*train).refused("lists of labels are read with multilabel or --multilabel")
+
+
 @pytest.mark.parametrize("name", ["test_X.txt", "test.npz", "test_one.txt"])
 def test_predict_reads_no_labels_that_a_first_one_could_be_of(xmcjax, files, sources, model, tmp_path, name):
     predict = ("predict", "--model", model, "--first-label", 1)

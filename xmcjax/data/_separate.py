@@ -55,13 +55,17 @@ class Reader(NamedTuple):
 
 
 def _of_both(load: Callable, pieces: Callable) -> Reader:
-    """Of a format that has features and labels in one file: the others are not looked at."""
+    """Of a text that has features and labels in one file: where features are read labels are not looked at."""
 
-    def parts(path, **options):
-        for X, _ in pieces(path, **options):
+    def parts(path, *, piece=None, **options):
+        for X, _ in pieces(path, **options, piece=piece, labelled=False):
             yield X
 
-    return Reader(lambda path, **o: load(path, **o)[0], lambda path, **o: load(path, **o)[1], parts)
+    def features(path, **options):
+        (X,) = parts(path, **options)
+        return X
+
+    return Reader(features, lambda path, **o: load(path, **o)[1], parts)
 
 
 def _npz(scipy: Callable, place: int) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ from xmcjax._arguments import flag
 from xmcjax._sparse import Sparse
 from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows
 from xmcjax.data._text import RowReader, feature_matrix, label_matrix, value_dtype
-from xmcjax.data._text_format import MAX_COLUMNS, MAX_ROWS, RowFormat
+from xmcjax.data._text_format import MAX_COLUMNS, MAX_ROWS, Head, RowFormat
 from xmcjax.data._text_header import first_line, read_header
 from xmcjax.data._text_writer import label_lists, row_lines, write_text
 
@@ -90,8 +90,12 @@ def xmc_pieces(
     parser: str | None = None,
     max_memory: int | None = None,
     piece: int | None,
-) -> Iterator[tuple[sp.csr_matrix, sp.csr_matrix]]:
-    """As ``load_xmc``, in pieces of about ``piece`` bytes; all together where it is None."""
+    labelled: bool = True,
+) -> Iterator[tuple[sp.csr_matrix, Any]]:
+    """As ``load_xmc``, in pieces of about ``piece`` bytes; all together where it is None.
+
+    Where ``labelled`` is False, Y is None: labels are not looked at, and need not be there.
+    """
     dtype, first = value_dtype(dtype), int(flag("one_based", one_based))
     reader = RowReader(path, parser, max_memory)
     with reader.chunks() as chunks:
@@ -99,6 +103,7 @@ def xmc_pieces(
         header = _Header(*read_header(reader, line, _FIELDS, "n d L"))
         row_format = RowFormat(
             dtype,
+            Head.LABELS if labelled else Head.PASSED_OVER,
             first_feature=first,
             first_label=first,
             n_rows=header.n_rows,
@@ -106,7 +111,8 @@ def xmc_pieces(
             n_labels=header.n_labels,
         )
         for rows in reader.pieces(chunks, row_format, head, start, lines=1, piece=piece):
-            yield feature_matrix(rows, header.n_features), label_matrix(rows, header.n_labels, dtype)
+            X = feature_matrix(rows, header.n_features)
+            yield X, label_matrix(rows, header.n_labels, dtype) if labelled else None
 
 
 def save_xmc(path: str | os.PathLike[str], X: Sparse, Y: Sparse, *, one_based: bool = False) -> None:
