@@ -7,7 +7,7 @@ The grammar of a line, in bytes::
     blank  = one or more spaces or tabs
     value  = [sign] (digits ["." digits] | "." digits) [("e" | "E") [sign] digits]
 
-Where features alone are read, a first item without a colon is passed over, whatever it is.
+With ``Head.PASSED_OVER`` a first item without a colon is passed over, whatever it is.
 """
 
 from __future__ import annotations

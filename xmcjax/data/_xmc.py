@@ -16,10 +16,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._arguments import flag
-from xmcjax._sparse import Sparse
+from xmcjax._sparse import Sparse, is_sparse
 from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows
 from xmcjax.data._text import RowReader, feature_matrix, label_matrix, value_dtype
-from xmcjax.data._text_format import MAX_COLUMNS, MAX_ROWS, Head, RowFormat
+from xmcjax.data._text_format import MAX_COLUMNS, MAX_ROWS, RowFormat
 from xmcjax.data._text_header import first_line, read_header
 from xmcjax.data._text_writer import label_lists, row_lines, write_text
 
@@ -90,12 +90,8 @@ def xmc_pieces(
     parser: str | None = None,
     max_memory: int | None = None,
     piece: int | None,
-    labelled: bool = True,
-) -> Iterator[tuple[sp.csr_matrix, Any]]:
-    """As ``load_xmc``, in pieces of about ``piece`` bytes; all together where it is None.
-
-    Where ``labelled`` is False, Y is None: labels are not looked at, and need not be there.
-    """
+) -> Iterator[tuple[sp.csr_matrix, sp.csr_matrix]]:
+    """As ``load_xmc``, in pieces of about ``piece`` bytes; all together where it is None."""
     dtype, first = value_dtype(dtype), int(flag("one_based", one_based))
     reader = RowReader(path, parser, max_memory)
     with reader.chunks() as chunks:
@@ -103,7 +99,6 @@ def xmc_pieces(
         header = _Header(*read_header(reader, line, _FIELDS, "n d L"))
         row_format = RowFormat(
             dtype,
-            Head.LABELS if labelled else Head.PASSED_OVER,
             first_feature=first,
             first_label=first,
             n_rows=header.n_rows,
@@ -111,8 +106,7 @@ def xmc_pieces(
             n_labels=header.n_labels,
         )
         for rows in reader.pieces(chunks, row_format, head, start, lines=1, piece=piece):
-            X = feature_matrix(rows, header.n_features)
-            yield X, label_matrix(rows, header.n_labels, dtype) if labelled else None
+            yield feature_matrix(rows, header.n_features), label_matrix(rows, header.n_labels, dtype)
 
 
 def save_xmc(path: str | os.PathLike[str], X: Sparse, Y: Sparse, *, one_based: bool = False) -> None:
@@ -128,8 +122,9 @@ def save_xmc(path: str | os.PathLike[str], X: Sparse, Y: Sparse, *, one_based: b
         one_based: whether labels and features of the file count from 1 instead of from 0.
 
     Raises:
+        TypeError: X or Y is no sparse matrix, or X is of another dtype.
         ValueError: X and Y differ in their number of rows, X has a value that is not finite, or
-            Y one other than 0 and 1.
+            Y one other than 0 and 1; Y is a class vector, which xmc does not hold.
         OSError: the file cannot be written.
 
     Example:
@@ -139,6 +134,11 @@ def save_xmc(path: str | os.PathLike[str], X: Sparse, Y: Sparse, *, one_based: b
         >>> path.read_text().splitlines()
         ['1 2 3', '0,2 1:0.5']
     """
+    if not is_sparse(Y) and np.ndim(Y) == 1:
+        raise ValueError(
+            f"{os.fspath(path)}: expected lists of labels, a sparse matrix [n, L], to write xmc text, found "
+            "one class per row: svmlight, npz, parquet and arrow hold classes"
+        )
     X, Y, first = canonical_features(X), canonical_labels(Y), int(flag("one_based", one_based))
     check_rows(X, Y)
     header = f"{X.shape[0]} {X.shape[1]} {Y.shape[1]}\n"

@@ -7,8 +7,7 @@
 //   row    = [labels] { blank index ":" value } [blank] [comment] ["\r"] "\n"
 //   labels = label { "," label }    or, where a row has one class, [blank] integer
 //   blank  = one or more spaces or tabs
-//
-// Where features alone are read, a first item without a colon is passed over, whatever it is.
+// With kPassedOver a first item without a colon is passed over, whatever it is.
 //
 // A value is the double nearest to its decimal text, then rounded to the matrix's type.
 #include <algorithm>
@@ -266,19 +265,13 @@ struct Reader {
     return kNone;
   }
 
-  // The end of what stands at p before the features, which may be nothing; it is not looked at.
-  const char* pass_labels(const char* p, const char* end) const {
-    const char* item = p;
-    while (is_blank(*item)) ++item;
-    const char* stop = token_end(item, end);
-    bool pair = std::memchr(item, ':', static_cast<size_t>(stop - item)) != nullptr;
-    return pair ? p : stop;
-  }
-
+  // What stands at p before the features.
   Fault read_head(const char*& p, const char* end) {
     if (format.head == kLabels) return read_labels(p, end);
     if (format.head == kOneClass) return read_class(p, end);
-    p = pass_labels(p, end);
+    while (is_blank(*p)) ++p;
+    const char* stop = token_end(p, end);
+    if (std::memchr(p, ':', static_cast<size_t>(stop - p)) == nullptr) p = stop;
     return kNone;
   }
 
@@ -427,9 +420,9 @@ Column<double>& Reader::values<double>() {
 }  // namespace
 
 // A reader, or null without memory. A bound that is not known is passed as the largest allowed.
-XMCJAX_EXPORT void* xmcjax_text_new(int32_t head, int32_t comments, int64_t first_feature,
-                                    int64_t n_features, int64_t first_label, int64_t n_labels, int64_t n_rows,
-                                    int64_t lines, int32_t wide) {
+XMCJAX_EXPORT void* xmcjax_text_new(int32_t head, int32_t comments, int64_t first_feature, int64_t n_features,
+                                    int64_t first_label, int64_t n_labels, int64_t n_rows, int64_t lines,
+                                    int32_t wide) {
   Format format{head,
                 comments != 0,
                 static_cast<uint64_t>(first_feature),
