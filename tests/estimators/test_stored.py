@@ -177,6 +177,17 @@ def test_objects_of_ones_own_are_refused(tmp_path):
     assert not (tmp_path / "m").exists()
 
 
+def test_classes_that_have_no_form_on_disk_are_refused_as_save_says(tmp_path):
+    days = np.array(["2026-11-27", "2026-11-28"], "datetime64[D]")
+    classifier = xmcjax.MulticlassSVC().fit(np.eye(2), days)
+    with pytest.raises(TypeError, match=r"^classes: expected numbers or texts \[L\], found datetime64\[D\]"):
+        classifier.save(tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+    assert "such as dates: pickle stores these" in (classifier.save.__doc__ or "")
+    again = pickle.loads(pickle.dumps(classifier))
+    assert again.predict(np.eye(2)).tolist() == days.tolist()
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_what_is_not_fitted_or_not_empty_is_refused(tmp_path, system):
     from sklearn.exceptions import NotFittedError
