@@ -188,6 +188,26 @@ def test_the_flags_of_a_system_are_the_arguments_of_its_estimator(system):
         assert texts == [option.for_flag().removesuffix(".")]
 
 
+PAGES = {
+    "multiclass": estimators.OPTIONS["multiclass"],
+    "topk": estimators.OPTIONS["top-k"],
+    "multinomial": estimators.OPTIONS["multinomial"],
+    "kernels": estimators.OPTIONS["kernel"],
+    "one-vs-all-classifier": OPTIONS,
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_names_that_a_page_gives_to_an_option_are_values_of_it(page):
+    text = (Path(__file__).parent.parent / "docs" / "guide" / f"{page}.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", text.partition("\n## Options\n")[2], re.M)
+    named = {name: re.findall(r'`"(\w+)"`', said) for name, said in rows if name in PAGES[page]}
+    assert any(named.values())
+    for name, said in named.items():
+        values = PAGES[page][name].values
+        assert not isinstance(values, option_tables.Names) or set(said) <= set(values.names), name
+
+
 def test_the_names_among_the_options_are_those_of_the_solvers():
     def names(system, option):
         values = estimators.OPTIONS[system][option].values

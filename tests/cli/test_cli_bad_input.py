@@ -257,7 +257,12 @@ def test_numbers_of_predict_and_evaluate(ask, tmp_path, files):
     test = files / "test.txt"
     ask("predict", test, "--top-k", 0).refused("--top-k: expected at least 1, got 0")
     ask("evaluate", test, "--k", 0).refused("--k: expected numbers from 1 on, got 0")
-    ask("predict", test, "--top-k", 200).done()
+    ask("evaluate", test, "--k", 3, 1, 1).refused("--k: expected each number once, got 3 1 1")
+    said = "--k: expected it once, with all of its values behind it, got it 2 times"
+    ask("evaluate", test, "--k", 1, "--k=3").refused(said)
+    twice = ("--feature-columns", "a", "--feature_columns", "b")
+    ask("predict", test, *twice).refused("--feature-columns: expected it once, with all of its values")
+    assert "(60 rows, 29 labels per row)" in ask("predict", test, "--top-k", 200).done().out
     lines = (tmp_path / "p").read_text().splitlines()
     assert {len(line.split()) for line in lines} == {29}  # the label without positives is not there
     assert np.all(np.isfinite([float(pair.split(":")[1]) for pair in lines[0].split()]))

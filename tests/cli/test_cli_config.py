@@ -83,6 +83,14 @@ def test_lists_are_lists(xmcjax, files, tmp_path, config):
     path = config("k = [1, 2]\n")
     given = ("evaluate", "--data", files / "test.txt", "--predictions", tmp_path / "p", "--config", path)
     assert printed(xmcjax(*given, "--print-config"))["k"] == [1, 2]
+    assert printed(xmcjax(*given, "--k", 3, 4, "--print-config"))["k"] == [3, 4]
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(xmcjax, tmp_path):
+    path = tmp_path / "options.toml"
+    path.write_text("top-k = 3\n", encoding="utf-8-sig")
+    given = ("predict", "--model", tmp_path / "m", "--data", "d", "--out", "p", "--config", path)
+    assert printed(xmcjax(*given, "--print-config"))["top_k"] == 3
 
 
 @pytest.mark.parametrize(

@@ -398,6 +398,18 @@ def test_an_option_for_no_file_names_files_and_formats(xmcjax, files, sources, t
     xmcjax(*train, sources / "t.parquet", "--n-labels", 9).refused("--n-labels: expected 30 for ", ", got 9")
 
 
+def test_an_option_for_a_kind_of_file_that_is_not_there(xmcjax, files, sources, model, tmp_path):
+    data, out = files / "test.txt", tmp_path / "out"
+    train = ("train", "--train", data, "--model", out)
+    for command in (train, ("predict", "--model", model, "--data", data, "--out", out)):
+        for flag, what in (("--labels-format", "labels alone"), ("--more-format", "more features")):
+            xmcjax(*command, flag, "npz").refused(f"{flag} is for a file of {what}, got none")
+    lists = ("--labels-file", sources / "train_Y.npz", "--train", sources / "train_X.npz")
+    xmcjax(*train[:1], *lists, *train[3:], "--labels-format", "npz").done()
+    shape = ("plan", "--shape", "2000,300,20000,3000", "--n-jobs", 1)
+    xmcjax(*shape, "--format", "npz").refused("--format is for data files, got none")
+
+
 def test_the_number_of_labels_is_for_lists_in_files_that_do_not_state_it(xmcjax, sources, tmp_path):
     rows, labels, classes = tmp_path / "t.svm", sources / "train_Y.npz", tmp_path / "c.parquet"
     X, Y = load_xmc(sources / "train_one.txt", one_based=True)
@@ -416,6 +428,21 @@ def test_the_number_of_labels_is_for_lists_in_files_that_do_not_state_it(xmcjax,
         xmcjax(*train, classes, "--system", system, "--test", classes).refused(said)
     xmcjax("convert", "--data", classes, "--out", tmp_path / "c.npz", "--n-labels", 30).refused(said)
     assert not (tmp_path / "m").exists() and not (tmp_path / "c.npz").exists()
+
+
+def test_predict_does_not_look_at_labels(xmcjax, files, model, tmp_path):
+    X, Y = load_xmc(files / "test.txt")
+    rows = tmp_path / "rows.svm"
+    save_svmlight(rows, X, Y)
+    predict = ("predict", "--model", model, "--format", "svmlight", "--out")
+    xmcjax(*predict, tmp_path / "lists", "--data", rows).done()
+    rows.write_text("".join(f" {line.partition(' ')[2]}\n" for line in rows.read_text().splitlines()))
+    xmcjax(*predict, tmp_path / "none", "--data", rows).done()
+    xmcjax("predict", "--model", model, "--data", files / "test.txt", "--out", tmp_path / "xmc").done()
+    assert len({(tmp_path / name).read_bytes() for name in ("lists", "none", "xmc")}) == 1
+    rows.write_text("1,2 1:1\n")
+    train = ("train", "--train", rows, "--format", "svmlight", "--model", tmp_path / "new")
+    xmcjax(*train).refused("lists of labels are read with multilabel or --multilabel")
 
 
 @pytest.mark.parametrize("name", ["test_X.txt", "test.npz", "test_one.txt"])

@@ -199,7 +199,7 @@ def test_after_the_timeout_no_shard_is_begun(train, contents, files, xmcjax, tmp
         more = ("--timeout", 3.5 * 3600, "--test", files / "test.txt")
         directory, result = train(*options, *more, name="part")
     assert result.code == 75, result.err
-    assert "12 converged" in result.out and "per cent" not in result.out
+    assert "labels      12 converged, 18 not begun\n" in result.out and "per cent" not in result.out
     assert "18 of 30 labels were not begun when the time was over" in result.err.splitlines()[0]
     stored = LinearModel.load(directory, partial=True)
     assert stored.missing() == [(12, 30)]

@@ -136,7 +136,8 @@ def of_projections():
     yield partial(simplex, X, np.ones(4)), ValueError, r"broadcasts to \(2,\)"
     yield partial(simplex, X, 1j), TypeError, "real radius"
     yield partial(jax.jit(lambda x: simplex(x, -1.0)), X), ValueError, "got -1"
-    yield partial(projections.capped_simplex, X, 1.0, -0.5), ValueError, "upper of at least 0"
+    said = "^expected an upper bound of at least 0, got"
+    yield partial(projections.capped_simplex, X, 1.0, -0.5), ValueError, said
     yield partial(cone, X, 2, -1.0), ValueError, "rho of at least 0"
     yield partial(cone, X, 0), ValueError, "1 <= k <= 4, .* got 0"
     yield partial(topk, X, 5), ValueError, "1 <= k <= 4, .* got 5"

@@ -257,6 +257,22 @@ def test_matrix_text_in_pieces_is_the_whole(parser, write, monkeypatch, data):
     assert same(load_matrix(packed, parser=parser), data[0])
 
 
+def test_labels_of_svmlight_are_not_looked_at_where_features_are_read(parser, write):
+    """Nor need they be there."""
+    rows = [b"7,2 1:1", b"0.5 2:1", b" 3:1", b"1:1 3:1", b" -1 2:2", b"", b"3", b"b,a 1:3\r", b"1,1\t3:4"]
+    path, format = write(b"\n".join(rows)), "svmlight"
+    dense = [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [0, 2, 0], *[[0, 0, 0]] * 2, [3, 0, 0], [0, 0, 4]]
+    assert load_features(path, format, parser=parser).toarray().tolist() == dense
+    pieces = load_feature_pieces(path, format, piece=1, parser=parser, n_features=3)
+    assert np.concatenate([X.toarray() for X in pieces]).tolist() == dense
+    commented = write(b"# no row\n1 1:1 # 2:2\n # a row\n1#2:1\n", "commented")
+    options = dict(parser=parser, multilabel=True, n_labels=1)  # which labels are for
+    assert load_features(commented, format, **options).toarray().tolist() == [[1], [0], [0]]
+    for row, column, found in ((b"1 2 1:1", 3, "'2'"), (b"1, 2 1:1", 4, "'2'"), (b"qid:7 1:1", 1, "'qid'")):
+        with pytest.raises(DataFormatError, match=rf":{column}: expected .*, found {found}$"):
+            load_features(write(row, "wrong"), format, parser=parser)
+
+
 def test_text_counts_from_where_it_is_said_to(parser, tmp_path, data):
     X, Y, _ = data
     save_xmc(tmp_path / "one.txt", X, Y, one_based=True)
@@ -390,6 +406,17 @@ def test_what_a_format_cannot_hold(tmp_path, data):
             call()
     assert list(tmp_path.iterdir()) == []
     assert set(ALONE) <= set(READERS)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, bool])
+@pytest.mark.parametrize("name", ["X.npz", "X.npy", "X.txt"])
+def test_features_of_another_type_are_named(tmp_path, dtype, name):
+    said = f"^X: dtype must be float32 or float64, got {np.dtype(dtype)}$"
+    with pytest.raises(TypeError, match=said):
+        save_features(tmp_path / name, np.eye(2, dtype=dtype))
+    with pytest.raises(TypeError, match=said):
+        save(tmp_path / "both.npz", np.eye(2, dtype=dtype), np.array([0, 1]))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_pipe_is_no_file_to_map(tmp_path):

@@ -1,5 +1,8 @@
 """Transforms: values by their definitions, sparse equal to dense, recorded and repeated."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -162,6 +165,17 @@ def test_frozen():
         fitted.names = ()  # pyright: ignore[reportAttributeAccessIssue] – refused here, too
     with pytest.raises(TypeError):
         fitted.arrays["idf.weight"] = np.ones(5)  # pyright: ignore[reportIndexIssue]
+
+
+@pytest.mark.parametrize("names", ["", "unit", "log,idf,frequency,unit"])
+def test_pickled_and_copied(names):
+    X = sp.csr_matrix(_random())
+    fitted = fit_transforms(names, X)
+    for again in (pickle.loads(pickle.dumps(fitted)), copy.deepcopy(fitted), copy.copy(fitted)):
+        assert type(again) is Transforms and again.names == fitted.names
+        assert (again.apply(X) != fitted.apply(X)).nnz == 0
+        with pytest.raises(TypeError):
+            again.arrays["idf.weight"] = np.ones(5)  # pyright: ignore[reportIndexIssue]
 
 
 def test_integers_become_float32():

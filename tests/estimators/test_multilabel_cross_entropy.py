@@ -113,6 +113,8 @@ def test_predictions_are_labels_and_score_is_precision_at_1():
     model = MultinomialLogisticRegression(C=C).fit(sp.csr_matrix(X), sp.csr_matrix(Y))
     best = model.predict_topk(X, 2)[0]
     np.testing.assert_array_equal(model.predict(X), best[:, 0])
+    assert "the others, which rank the labels" in (model.predict.__doc__ or "")
+    assert "of the others the softmax over all labels" in (model.predict_proba.__doc__ or "")
     np.testing.assert_allclose(model.predict_proba(X).sum(1), 1)
     hits = Y[np.arange(N), best[:, 0]]
     assert model.score(X, Y) == model.score(sp.csr_matrix(X), sp.csr_matrix(Y)) == hits.mean()

@@ -1,6 +1,8 @@
 """Every classifier can be saved and loaded: arguments, weights and predictions to the bit."""
 
+import copy
 import json
+import pickle
 import shutil
 
 import jax
@@ -147,6 +149,8 @@ def test_a_refit_forgets_the_transforms(tmp_path):
     loaded = xmcjax.MulticlassSVC.load(tmp_path / "m")
     same(classifier, loaded, np.abs(X))
     assert loaded.transforms_.names == ("log", "unit")
+    for again in (pickle.loads(pickle.dumps(loaded)), copy.deepcopy(loaded)):
+        same(classifier, again, np.abs(X))
     loaded.fit(np.abs(X), y)
     assert not hasattr(loaded, "transforms_")
 
@@ -171,6 +175,17 @@ def test_objects_of_ones_own_are_refused(tmp_path):
     with pytest.raises(TypeError, match=r"^kernel: expected one of xmcjax\.kernels, found MyKernel"):
         xmcjax.KernelLogisticClassifier(MyKernel(0.5)).fit(X, y).save(tmp_path / "m")
     assert not (tmp_path / "m").exists()
+
+
+def test_classes_that_have_no_form_on_disk_are_refused_as_save_says(tmp_path):
+    days = np.array(["2026-11-27", "2026-11-28"], "datetime64[D]")
+    classifier = xmcjax.MulticlassSVC().fit(np.eye(2), days)
+    with pytest.raises(TypeError, match=r"^classes: expected numbers or texts \[L\], found datetime64\[D\]"):
+        classifier.save(tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+    assert "such as dates: pickle stores these" in (classifier.save.__doc__ or "")
+    again = pickle.loads(pickle.dumps(classifier))
+    assert again.predict(np.eye(2)).tolist() == days.tolist()
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

@@ -75,6 +75,16 @@ def test_onnx_gives_classes_and_probabilities(tmp_path, weights, link, classes):
 
 
 @needs_onnx
+def test_onnx_gives_truth_values(tmp_path):
+    X, y = ROWS.astype(np.float32), np.arange(len(ROWS)) % 2 == 0
+    classifier = xmcjax.MulticlassSVC().fit(X, y)
+    classifier.save(tmp_path / "m")
+    export_model(LinearModel.load(tmp_path / "m"), tmp_path / "m.onnx", "onnx")
+    label = onnx_gives(tmp_path / "m.onnx", X)["label"]
+    assert label.dtype == bool and np.array_equal(label, classifier.predict(X))
+
+
+@needs_onnx
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("link", ["sigmoid", "softmax", "one_of"])
 @pytest.mark.parametrize("lower", [-200, 12, 17, 30, 130])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from xmcjax._options import flag_of
-from xmcjax.cli._options import check_names, taken
+from xmcjax.cli._options import check_names, list_flags, taken
 from xmcjax.data import DataFormatError
 from xmcjax.models import check_regular
 
@@ -45,7 +45,7 @@ def read_options(path: Path) -> dict[str, Any]:
     """
     check_regular(path)
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # with a byte order mark or without
     except (ValueError, RecursionError) as error:
         found = str(error).replace("\n", " ")[:200]
         raise DataFormatError(path, None, None, "options in TOML", found) from error
@@ -105,7 +105,7 @@ def _flags_of(config: dict[str, Any], options: type) -> list[str]:
             raise ValueError(
                 f"{_FLAG}: expected a number, a text or a list of them for {name}, found {value!r}"
             )
-        if isinstance(value, list) and not isinstance(field.default, tuple) and name != "parts":
+        if isinstance(value, list) and flag_of(name, None) not in list_flags(options):
             raise ValueError(f"{_FLAG}: expected one value for {name}, found {value!r}")
         if isinstance(value, list):
             arguments += [flag_of(name, None), *map(str, values)]

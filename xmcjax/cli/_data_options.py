@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import tyro
 
+from xmcjax._options import flag_of
 from xmcjax.cli._options import one_of, parse_size
 from xmcjax.data import READERS, format_of
 from xmcjax.models import PREDICTION_FORMATS
@@ -115,6 +116,14 @@ class DataOptions:
         Raises:
             ValueError: one has none; the sentence names a file of each format that there is.
         """
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        given = [name for name, default in defaults.items() if getattr(self, name) != default]
+        for name, what, paths in (
+            ("labels_format", "a file of labels alone", [source.labels for source in sources]),
+            ("more_format", "a file of more features", [source.more for source in sources]),
+        ):
+            if name in given and not any(paths):
+                raise ValueError(f"{flag_of(name, None)} is for {what}, got none")
         formats: dict[str, Path] = {}
         of_labels: dict[str, Path] = {}
         for format, path, labels in self._files(sources):
@@ -122,12 +131,12 @@ class DataOptions:
             if labels and labelled:
                 of_labels.setdefault(format, path)
         if not formats:
+            if given:
+                raise ValueError(f"{flag_of(given[0], None)} is for data files, got none")
             return
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
         for name, meant in _MEANT_FOR.items():
-            given = name in defaults and getattr(self, name) != defaults[name]
-            if given and not set(meant) & formats.keys():
-                flag = f"--{name.replace('_', '-')}"
+            if name in given and not set(meant) & formats.keys():
+                flag = flag_of(name, None)
                 raise ValueError(f"{flag} is for --format {_either(meant)}: {_listed(formats)}")
         if self.sizes[1] is not None and not set(UNSIZED) & of_labels.keys():
             stated = "which do not state how many there are"

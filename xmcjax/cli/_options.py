@@ -8,9 +8,9 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_hints
 
 import tyro
 
@@ -85,6 +85,30 @@ def refuse_old(command: str, arguments: Iterable[str]) -> None:
         name = argument.partition("=")[0]
         if name in new:
             raise ValueError(f"the flag {name} is now {new[name]}")
+
+
+def list_flags(options: type) -> list[str]:
+    """The flags of a dataclass that take several values, and those of the dataclasses within it."""
+    found: list[str] = []
+    for name, hint in get_type_hints(options).items():
+        if dataclasses.is_dataclass(hint):
+            found += list_flags(hint)  # type: ignore[arg-type]  # a class
+        elif get_origin(hint) is tuple:
+            found.append(flag_of(name, None))
+    return found
+
+
+def refuse_repeated(options: type, arguments: Sequence[str]) -> None:
+    """Whether no flag of several values is given twice, of which the last one alone would count.
+
+    Raises:
+        ValueError: one is.
+    """
+    names = [argument.partition("=")[0].replace("_", "-") for argument in arguments]
+    for flag in list_flags(options):
+        if names.count(flag) > 1:
+            times = f"got it {names.count(flag)} times"
+            raise ValueError(f"{flag}: expected it once, with all of its values behind it, {times}")
 
 
 def taken(flag: str, arguments: Iterable[str]) -> tuple[list[str], list[str]]:

@@ -219,11 +219,13 @@ def print_training(outcome: Outcome, model: LinearModel, n_rows: int) -> None:
     """The summary of a training run of one-vs-all."""
     summary = outcome.summary
     counts = {status.name.lower(): n for status, n in sorted(summary.statuses.items())}
-    statuses = ", ".join(f"{n:,} {name}" for name, n in counts.items())
+    ends = [f"{n:,} {name}" for name, n in counts.items()]
+    if outcome.missing:
+        ends.append(f"{outcome.missing:,} not begun")
     earlier = f"; {outcome.stored:,} were stored before" if outcome.stored else ""
     print_field(
         "labels",
-        (statuses or "none left to train") + earlier,
+        (", ".join(ends) or "none left to train") + earlier,
         trained=outcome.trained,
         stored=outcome.stored,
         missing=outcome.missing,

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from xmcjax._options import flag_of
 from xmcjax._systems import FIRST_SYSTEM, SYSTEMS
 from xmcjax.cli import _report
-from xmcjax.cli._options import DIRECTORIES, FILES
+from xmcjax.cli._options import DIRECTORIES, FILES, list_flags
 from xmcjax.cli._systems import MODULES
 from xmcjax.data import TRANSFORMS
 
@@ -84,7 +84,7 @@ def _of_module(name: str) -> list[Flag]:
 
 
 def _of_fields(options: type) -> list[Flag]:
-    hints = typing.get_type_hints(options, include_extras=True)
+    hints, several = typing.get_type_hints(options, include_extras=True), list_flags(options)
     flags = []
     for field in dataclasses.fields(options):
         hint = hints[field.name]
@@ -92,9 +92,8 @@ def _of_fields(options: type) -> list[Flag]:
             flags += _of_fields(typing.cast(type, hint))
             continue
         flag = flag_of(field.name, field.default)
-        kinds = list(_parts(hint))
-        switch = isinstance(field.default, bool)
-        flags.append(Flag(flag, () if switch else _values(flag, kinds), tuple in kinds))
+        values = () if isinstance(field.default, bool) else _values(flag, list(_parts(hint)))
+        flags.append(Flag(flag, values, flag in several))
     return flags
 
 

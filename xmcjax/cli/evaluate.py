@@ -80,6 +80,8 @@ def run(options: Options) -> None:
     if not options.k or min(options.k) < 1:
         raise ValueError(f"--k: expected numbers from 1 on, got {' '.join(map(str, options.k)) or 'none'}")
     whole_number("--k", max(options.k), 1)
+    if len(set(options.k)) < len(options.k):
+        raise ValueError(f"--k: expected each number once, got {' '.join(map(str, options.k))}")
     check_preset(options.propensities)
     if options.train is None and options.propensities != "default":
         raise ValueError(f"--propensities {options.propensities} needs --train, got none")

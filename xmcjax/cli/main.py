@@ -175,7 +175,7 @@ def _read_and_run(name: str, arguments: list[str]) -> int:
     import tyro
 
     from xmcjax.cli._config import PRINT, read_config, toml, with_config
-    from xmcjax.cli._options import FILES, check_names, refuse_old
+    from xmcjax.cli._options import FILES, check_names, refuse_old, refuse_repeated
     from xmcjax.cli._streams import with_streams
 
     config, arguments = read_config(arguments)
@@ -190,6 +190,7 @@ def _read_and_run(name: str, arguments: list[str]) -> int:
     command = importlib.import_module(f"xmcjax.cli.{module}")
     refuse_old(module, arguments)
     check_names(arguments)
+    refuse_repeated(command.Options, arguments)
     options = tyro.cli(
         command.Options,
         prog=prog,

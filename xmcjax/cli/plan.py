@@ -119,6 +119,7 @@ def run(options: Options) -> None:
         counts = np.bincount(Y.indices, minlength=Y.shape[1])
         found = forecast(X, Y, trainer)
     else:
+        options.files.check()
         shape, reading = _parsed(options.shape), 0.0
         _check_memory(options, shape, trainer.threads, 0.0, here)  # before anything is made
         counts, found = forecast_of_shape(shape, trainer, options.dtype)

@@ -122,7 +122,7 @@ def run(options: Options) -> None:
         beside=beside or None,
         like=f"as in {options.model}",
     )
-    n_rows, form = 0, None if options.out_format == AUTO else options.out_format
+    n_rows, most, form = 0, 0, None if options.out_format == AUTO else options.out_format
     stream = _report.summary_stream(options.out)
     with (
         options.cluster.opened(threads, stream=stream) as cluster,
@@ -144,11 +144,13 @@ def run(options: Options) -> None:
             labels, scores = model.finished(*found)
             with _of_file(options.data):
                 write(labels, scores)
+            # labels that were not trained are never predicted, however many there are
+            most = max(most, int((labels >= 0).sum(axis=1).max()))
             n_rows += len(labels)
             bar.update(len(labels))
-    written = f"{options.out} ({n_rows:,} rows, {top_k} labels per row)"
+    written = f"{options.out} ({n_rows:,} rows, {most} labels per row)"
     _report.print_field(
-        "predictions", written, stream, file=str(options.out), rows=n_rows, labels_per_row=top_k
+        "predictions", written, stream, file=str(options.out), rows=n_rows, labels_per_row=most
     )
     if model.named:
         text = f"the labels are their places; xmcjax inspect --model {options.model} names them"

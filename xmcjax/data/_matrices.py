@@ -7,13 +7,12 @@ import scipy.sparse as sp
 
 from xmcjax._finite import place_not_finite
 from xmcjax._sparse import Sparse, canonical_csr, dense
-from xmcjax.data._text import value_dtype
 
 
 def canonical_features(X: Sparse, *, zeros: bool = False) -> sp.csr_matrix:
     """Canonical X of float32 or float64 with finite values; ``zeros`` says whether stored ones are kept."""
     X = canonical_csr(X, "X", zeros=zeros)
-    value_dtype(X.dtype)
+    _check_dtype(X)
     finite = np.isfinite(X.data)
     if not finite.all():
         row, column, value = _first(X, ~finite)
@@ -24,7 +23,7 @@ def canonical_features(X: Sparse, *, zeros: bool = False) -> sp.csr_matrix:
 def dense_features(X: np.ndarray) -> np.ndarray:
     """Dense X [n, d] of float32 or float64 with finite values."""
     X = dense(X)
-    value_dtype(X.dtype)
+    _check_dtype(X)
     if X.ndim != 2:
         raise ValueError(f"X: expected features [n, d], got {X.ndim} dimension(s)")
     place = place_not_finite(X)
@@ -41,6 +40,11 @@ def canonical_labels(Y: Sparse) -> sp.csr_matrix:
         row, column, value = _first(Y, ~ones)
         raise ValueError(f"Y must hold zeros and ones, but Y[{row}, {column}] is {value}")
     return Y
+
+
+def _check_dtype(X: sp.csr_matrix | np.ndarray) -> None:
+    if X.dtype not in (np.float32, np.float64):
+        raise TypeError(f"X: dtype must be float32 or float64, got {X.dtype}")
 
 
 def check_rows(X: sp.csr_matrix | np.ndarray, y: sp.csr_matrix | np.ndarray) -> None:

@@ -54,14 +54,23 @@ class Reader(NamedTuple):
     pieces: Callable[..., Iterator[Any]] | None = None
 
 
-def _of_both(load: Callable, pieces: Callable) -> Reader:
-    """Of a format that has features and labels in one file: the others are not looked at."""
+def _of_both(load: Callable, pieces: Callable, **of_features: Any) -> Reader:
+    """Of a text that has features and labels in one file.
 
-    def parts(path, **options):
-        for X, _ in pieces(path, **options):
+    Args:
+        load, pieces: its readers.
+        of_features: options of ``pieces`` where features alone are read.
+    """
+
+    def parts(path, *, piece=None, **options):
+        for X, _ in pieces(path, **options, **of_features, piece=piece):
             yield X
 
-    return Reader(lambda path, **o: load(path, **o)[0], lambda path, **o: load(path, **o)[1], parts)
+    def features(path, **options):
+        (X,) = parts(path, **options)
+        return X
+
+    return Reader(features, lambda path, **o: load(path, **o)[1], parts)
 
 
 def _npz(scipy: Callable, place: int) -> Callable[..., Any]:
@@ -130,7 +139,7 @@ def _table(kind: str) -> Reader:
 #: What can be read from a file of each format, without the other.
 READERS: dict[str, Reader] = {
     "xmc": _of_both(load_xmc, xmc_pieces),
-    "svmlight": _of_both(load_svmlight, svmlight_pieces),
+    "svmlight": _of_both(load_svmlight, svmlight_pieces, labelled=False),
     "npz": Reader(_npz(load_scipy_npz, 0), _npz(_ones(load_scipy_npz), 1)),
     "matrix": Reader(_matrix_text, _ones(_matrix_text), matrix_pieces),
     "npy": Reader(load_npy, _npy_labels, npy_pieces),

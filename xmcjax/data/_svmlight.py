@@ -18,7 +18,7 @@ from xmcjax._arguments import flag, whole_number
 from xmcjax._sparse import Sparse, array, is_sparse
 from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows
 from xmcjax.data._text import RowReader, feature_matrix, label_matrix, value_dtype
-from xmcjax.data._text_format import MAX_COLUMNS, RowFormat
+from xmcjax.data._text_format import MAX_COLUMNS, Head, RowFormat
 from xmcjax.data._text_writer import label_lists, row_lines, write_text
 
 
@@ -92,16 +92,18 @@ def svmlight_pieces(
     parser: str | None = None,
     max_memory: int | None = None,
     piece: int | None,
-) -> Iterator[tuple[sp.csr_matrix, np.ndarray | sp.csr_matrix]]:
+    labelled: bool = True,
+) -> Iterator[tuple[sp.csr_matrix, Any]]:
     """As ``load_svmlight``, in pieces of about ``piece`` bytes; all together where it is None.
 
-    Without ``n_features`` and ``n_labels`` a piece has the numbers that its own rows show.
+    Without ``n_features`` and ``n_labels`` a piece has the numbers that its own rows show. Where ``labelled``
+    is False, y is None: labels are not looked at, and need not be there.
     """
     _check_options(flag("multilabel", multilabel), n_features, n_labels, first_label)
     flag("zero_based", zero_based)
     row_format = RowFormat(
         value_dtype(dtype),
-        classes=not multilabel,
+        head=(Head.LABELS if multilabel else Head.CLASS) if labelled else Head.PASSED_OVER,
         comments=True,
         first_feature=0 if zero_based else 1,
         first_label=first_label,
@@ -114,7 +116,9 @@ def svmlight_pieces(
         for rows in reader.pieces(chunks, row_format, piece=piece):
             n_rows += rows.n_rows
             X = feature_matrix(rows, rows.max_feature + 1 if n_features is None else n_features)
-            if multilabel:
+            if not labelled:
+                yield X, None
+            elif multilabel:
                 width = rows.max_label + 1 if n_labels is None else n_labels
                 yield X, label_matrix(rows, width, row_format.dtype)
             else:

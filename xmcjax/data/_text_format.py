@@ -6,6 +6,8 @@ The grammar of a line, in bytes::
     labels = label {"," label}     or, where a row has one class, [blank] integer
     blank  = one or more spaces or tabs
     value  = [sign] (digits ["." digits] | "." digits) [("e" | "E") [sign] digits]
+
+With ``Head.PASSED_OVER`` a first item without a colon is passed over, whatever it is.
 """
 
 from __future__ import annotations
@@ -35,6 +37,14 @@ class Kind(enum.IntEnum):
     ROWS = 8
 
 
+class Head(enum.IntEnum):
+    """What stands before the features of a row; the numbers are those of ``Head`` in the same file."""
+
+    LABELS = 0
+    CLASS = 1
+    PASSED_OVER = 2  # nothing, or one item that is not looked at
+
+
 class Fault(NamedTuple):
     """The first item of a buffer that breaks the format."""
 
@@ -44,7 +54,7 @@ class Fault(NamedTuple):
 
 
 class TextRows(NamedTuple):
-    """The rows of a file as CSR arrays; ``classes`` or the label arrays are empty."""
+    """The rows of a file as CSR arrays; of ``classes`` and the label arrays one is there, or neither."""
 
     n_rows: int
     max_feature: int  # largest column met, -1: none
@@ -62,7 +72,7 @@ class RowFormat:
     """The choices within the grammar. A bound of None is not known beforehand."""
 
     dtype: np.dtype
-    classes: bool = False  # one class per row instead of a list of labels
+    head: Head = Head.LABELS
     comments: bool = False  # "#" ends a line, and a line that starts with it is no row
     first_feature: int = 0  # the file's number of column 0
     first_label: int = 0
@@ -113,7 +123,7 @@ def describe(kind: Kind, row_format: RowFormat, item: bytes = b"") -> str:
         case Kind.LABEL_TWICE:
             return "each label once in a row"
         case Kind.CLASS:
-            return "one class, an integer (lists of labels are read with multilabel)"
+            return "one class, an integer (lists of labels are read with multilabel or --multilabel)"
         case Kind.PAIR:
             return "index:value"
         case Kind.INDEX:

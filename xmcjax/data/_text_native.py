@@ -46,7 +46,7 @@ class NativeParser:
         self._dtype = row_format.dtype
         self._where = (ctypes.c_int64 * 2)(0, lines)
         self._handle = native.xmcjax_text_new(
-            row_format.classes,
+            row_format.head,
             row_format.comments,
             row_format.first_feature,
             row_format.feature_bound(),

@@ -12,7 +12,7 @@ import re
 
 import numpy as np
 
-from xmcjax.data._text_format import Fault, Kind, RowFormat, TextRows, strip_line_end
+from xmcjax.data._text_format import Fault, Head, Kind, RowFormat, TextRows, strip_line_end
 
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _DIGITS = re.compile(rb"[0-9]+")
@@ -82,14 +82,17 @@ class PythonParser:
             line = line.partition(b"#")[0]
         if self._rows == self._format.n_rows:
             raise _FaultError(Kind.ROWS, 0)
-        if self._format.classes:
-            first = _TOKEN.search(line)
-            begin, stop = first.span() if first else (len(line), len(line))
-            self._classes.append(_class(line[begin:stop], begin))
-        else:
+        if self._format.head is Head.LABELS:
             first = _TOKEN.match(line)
             stop = first.end() if first else 0
             self._read_labels(line[:stop])
+        else:
+            first = _TOKEN.search(line)
+            begin, stop = first.span() if first else (len(line), len(line))
+            if self._format.head is Head.CLASS:
+                self._classes.append(_class(line[begin:stop], begin))
+            elif b":" in line[begin:stop]:
+                stop = 0
         self._read_features(line, stop)
         self._rows += 1
 

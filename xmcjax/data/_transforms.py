@@ -184,6 +184,10 @@ class Transforms:
             raise ValueError("frequency.order must hold each feature once")
         return cls(names, MappingProxyType(checked))
 
+    def __reduce__(self):
+        # a read-only view of a dict has no form in pickle
+        return Transforms.from_arrays, (self.names, dict(self.arrays))
+
     @property
     def n_features(self) -> int | None:
         """d of the training part, or None where no transform depends on it."""

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._arguments import flag
-from xmcjax._sparse import Sparse
+from xmcjax._sparse import Sparse, is_sparse
 from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows
 from xmcjax.data._text import RowReader, feature_matrix, label_matrix, value_dtype
 from xmcjax.data._text_format import MAX_COLUMNS, MAX_ROWS, RowFormat
@@ -122,8 +122,9 @@ def save_xmc(path: str | os.PathLike[str], X: Sparse, Y: Sparse, *, one_based: b
         one_based: whether labels and features of the file count from 1 instead of from 0.
 
     Raises:
+        TypeError: X or Y is no sparse matrix, or X is of another dtype.
         ValueError: X and Y differ in their number of rows, X has a value that is not finite, or
-            Y one other than 0 and 1.
+            Y one other than 0 and 1; Y is a class vector, which xmc does not hold.
         OSError: the file cannot be written.
 
     Example:
@@ -133,6 +134,11 @@ def save_xmc(path: str | os.PathLike[str], X: Sparse, Y: Sparse, *, one_based: b
         >>> path.read_text().splitlines()
         ['1 2 3', '0,2 1:0.5']
     """
+    if not is_sparse(Y) and np.ndim(Y) == 1:
+        raise ValueError(
+            f"{os.fspath(path)}: expected lists of labels, a sparse matrix [n, L], to write xmc text, found "
+            "one class per row: svmlight, npz, parquet and arrow hold classes"
+        )
     X, Y, first = canonical_features(X), canonical_labels(Y), int(flag("one_based", one_based))
     check_rows(X, Y)
     header = f"{X.shape[0]} {X.shape[1]} {Y.shape[1]}\n"

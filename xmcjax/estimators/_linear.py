@@ -80,7 +80,7 @@ class LinearClassifier(Storable, ClassifierMixin, BaseEstimator):
         raise ValueError("expected the member parameters, found none")
 
     def decision_function(self, X):
-        """Scores X coef_ᵀ + intercept_, [n, m]; [n] for a class vector of two classes.
+        """Scores X coef_ᵀ + intercept_, [n, m]; [n] where m is 1, of two classes.
 
         A label that is never predicted scores −1e30, below all others: scores are finite, as metrics of
         scikit-learn want them.
@@ -102,14 +102,15 @@ class LinearClassifier(Storable, ClassifierMixin, BaseEstimator):
         return scores
 
     def predict(self, X):
-        """The class of the highest score; for a label matrix all labels with a score above 0.
+        """The class of the highest score; of one-vs-all with label matrices all labels with a score above 0.
 
         Args:
             X: finite features [n, d], sparse or dense.
 
         Returns:
-            Classes [n], or a label matrix [n, L] of 0 and 1: CSR where y of ``fit`` was sparse,
-            else an array.
+            Classes [n]. After a fit of a label matrix `OneVsAllClassifier` gives a label matrix [n, L] of 0
+            and 1, CSR where y of ``fit`` was sparse, else an array; the others, which rank the labels of a
+            row, give the number of the best label of each row, [n].
 
         Raises:
             ValueError: X of another width or not finite.
@@ -133,13 +134,13 @@ class LinearClassifier(Storable, ClassifierMixin, BaseEstimator):
 
         Args:
             X: finite features [n, d], sparse or dense.
-            k: a whole number from 1; for a class vector at most the number of classes, without
-                those that have no weights.
+            k: a whole number from 1; at most the number of classes that have weights, but for
+                `OneVsAllClassifier` after a fit of a label matrix.
 
         Returns:
-            ``(labels, scores)``, both [n, k]: entries of ``classes_`` and their scores. Where a
-            label matrix has fewer than k labels with weights, the slots left over hold −1 and
-            −inf.
+            ``(labels, scores)``, both [n, k]: entries of ``classes_`` and their scores. Where the
+            label matrix of a `OneVsAllClassifier` has fewer than k labels with weights, the slots
+            left over hold −1 and −inf.
 
         Raises:
             TypeError: k is not a whole number.

@@ -19,7 +19,10 @@ class Probabilities:
 
     @available_if(_known)
     def predict_proba(self, X):
-        """Probabilities: of classes [n, K], whose rows sum to 1; of a label matrix [n, L], each by itself.
+        """Probabilities of the classes [n, K], whose rows sum to 1.
+
+        After a fit of a label matrix they are those of the labels, [n, L]: of `OneVsAllClassifier` each label
+        by itself, of the others the softmax over all labels, so that rows sum to 1 as well.
 
         With a calibration z is a z + b in them. Of classes that were trained one by one these are log-odds,
         and as exactly one class holds, its probability is in proportion to e^{a z + b}.

@@ -26,7 +26,8 @@ class Storable:
             path: a new or empty directory.
 
         Raises:
-            TypeError: an argument that is an object of one's own.
+            TypeError: an argument that is an object of one's own, or classes that are neither numbers nor
+                texts nor truth values, such as dates: pickle stores these.
             FileExistsError: the directory holds anything.
             OSError: it cannot be written.
         """

@@ -25,7 +25,7 @@ def write_onnx(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
     | input, output | type | shape | |
     |---|---|---|---|
     | ``X`` | of the weights | [n, d] | features before the transforms of the model |
-    | ``label`` | int64, or texts | [n] | the class with the largest score, the lower one of equals |
+    | ``label`` | int64, bool, or texts | [n] | the class with the largest score, the lower one of equals |
     | ``scores`` | of the weights | [n, L] | −1e30 for labels that are never predicted |
     | ``probabilities`` | of the weights | [n, L] | only of models whose loss is a likelihood, or calibrated |
 
@@ -70,9 +70,13 @@ def write_onnx(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
     return [f"a graph refuses nothing: where the transform {names} meets a number below 0 all scores are NaN"]
 
 
-def _fit_int64(classes: np.ndarray) -> bool:
-    """Whether classes are whole numbers that a graph may give; other ones it gives as texts."""
-    return classes.dtype.kind in "biu" and int(classes.max(initial=0)) <= np.iinfo(np.int64).max
+def _given(classes: np.ndarray) -> np.ndarray:
+    """Classes as a graph gives them: truth values, whole numbers, or texts of others."""
+    if classes.dtype.kind == "b":
+        return classes
+    if classes.dtype.kind in "iu" and int(classes.max(initial=0)) <= np.iinfo(np.int64).max:
+        return classes.astype(np.int64)
+    return np.array([str(one) for one in classes.tolist()], object)
 
 
 class _Graph:
@@ -85,9 +89,9 @@ class _Graph:
     def proto(self, outputs: list[str]) -> Any:
         helper, L = self._onnx.helper, self._model.n_labels
         classes = self._model.names().classes
-        texts = classes is not None and not _fit_int64(classes)
+        of_label = np.dtype(np.int64) if classes is None else _given(classes).dtype
         kinds = {
-            "label": (self._onnx.TensorProto.STRING if texts else self._onnx.TensorProto.INT64, ["n"]),
+            "label": (helper.np_dtype_to_tensor_dtype(of_label), ["n"]),
             "scores": (self._type, ["n", L]),
             "probabilities": (self._type, ["n", L]),
         }
@@ -166,11 +170,7 @@ class _Graph:
         place = "label" if classes is None else "place"
         self.node("ArgMax", ["scores"], place, axis=1, keepdims=0)
         if classes is not None:
-            whole = _fit_int64(classes)
-            names = (
-                classes.astype(np.int64) if whole else np.array([str(c) for c in classes.tolist()], object)
-            )
-            self.node("Gather", [self.constant("classes", names), place], "label", axis=0)
+            self.node("Gather", [self.constant("classes", _given(classes)), place], "label", axis=0)
 
     def probabilities(self, link: str) -> None:
         scores, calibration = "scores", self._model.calibration()

@@ -24,6 +24,9 @@ from xmcjax.models._weights import Weights, parts, weights_of
 class Predictor:
     """The k best labels of rows of a linear model, for a server: one row or a million, any number of calls.
 
+    Features are those after the transforms of the model, as for all functions of this package: of raw ones
+    give ``LinearModel.load(directory).transforms().apply(X)``.
+
     Weights are held by feature, so that a row costs what its features weigh. Nothing is compiled, JAX is not
     imported, and threads may share an object. A model in a directory is opened here and its weights are read
     at the first prediction: they take 8 bytes each in float32 and 12 in float64, or d L numbers where they

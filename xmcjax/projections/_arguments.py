@@ -58,8 +58,9 @@ def number(
         bad = np.isnan(known) | (known < (-np.inf if least is None else least)) | (finite & np.isinf(known))
         if bad.any():
             bound = "" if least is None else f" of at least {least:g}"
-            kind = "finite " if finite else ""
-            raise ValueError(f"expected a {kind}{name}{bound}, got {known[bad].ravel()[0]:g}")
+            kind = f"{'finite ' if finite else ''}{name}"
+            article = "an" if kind[0] in "aeiou" else "a"
+            raise ValueError(f"expected {article} {kind}{bound}, got {known[bad].ravel()[0]:g}")
         working = working_dtype(x.dtype)
         most = float(np.finfo(working).max)
         large = known[np.isfinite(known) & (abs(known) > most)]

@@ -201,7 +201,7 @@ def capped_simplex(x, radius, upper) -> jax.Array:
     """
     x = _arguments.vectors(x)
     r = _arguments.number(radius, "radius", x)
-    u = _arguments.number(upper, "upper", x)
+    u = _arguments.number(upper, "upper bound", x)
     return _solve(x, r, jnp.zeros_like(r), u, at_most=True)
 
 
@@ -250,13 +250,14 @@ def knapsack(x, radius, lower, upper, weights=None) -> jax.Array:
     weights = None if weights is None else _arguments.given(weights, "weights")
     r = _arguments.number(radius, "radius", x, least=None, finite=True)
     if weights is None and not (_arguments.per_entry(lower, x) or _arguments.per_entry(upper, x)):
-        l, u = (_arguments.number(*bound, x, least=None) for bound in ((lower, "lower"), (upper, "upper")))
+        bounds = (lower, "lower bound"), (upper, "upper bound")
+        l, u = (_arguments.number(*bound, x, least=None) for bound in bounds)
         _arguments.feasible(x, radius, lower, upper)
         return _solve(x, r, l, u, at_most=False)
     w = 1.0 if weights is None else weights
     l, u, w = (
         _arguments.number(value, name, x, least=None, finite=name == "weights", entries=True)
-        for value, name in ((lower, "lower"), (upper, "upper"), (w, "weights"))
+        for value, name in ((lower, "lower bound"), (upper, "upper bound"), (w, "weights"))
     )
     _arguments.feasible(x, radius, lower, upper, weights=1.0 if weights is None else weights)
     return _weighted.project(x.astype(r.dtype), r, l, u, w).astype(x.dtype)

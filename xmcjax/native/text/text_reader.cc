@@ -7,6 +7,7 @@
 //   row    = [labels] { blank index ":" value } [blank] [comment] ["\r"] "\n"
 //   labels = label { "," label }    or, where a row has one class, [blank] integer
 //   blank  = one or more spaces or tabs
+// With kPassedOver a first item without a colon is passed over, whatever it is.
 //
 // A value is the double nearest to its decimal text, then rounded to the matrix's type.
 #include <algorithm>
@@ -87,8 +88,11 @@ class Column {
   size_t capacity_ = 0;
 };
 
+// What stands before the features of a row. The numbers are those of _text_format.py (Head).
+enum Head : int32_t { kLabels = 0, kOneClass = 1, kPassedOver = 2 };
+
 struct Format {
-  bool classes;           // one class per row, not a list of labels
+  int32_t head;
   bool comments;          // "#" ends a line
   uint64_t first_feature;  // the file's number of column 0
   uint64_t n_features;
@@ -261,6 +265,16 @@ struct Reader {
     return kNone;
   }
 
+  // What stands at p before the features.
+  Fault read_head(const char*& p, const char* end) {
+    if (format.head == kLabels) return read_labels(p, end);
+    if (format.head == kOneClass) return read_class(p, end);
+    while (is_blank(*p)) ++p;
+    const char* stop = token_end(p, end);
+    if (std::memchr(p, ':', static_cast<size_t>(stop - p)) == nullptr) p = stop;
+    return kNone;
+  }
+
   // What is wrong with the pair that starts at `token`, when its index could not be used.
   Fault index_fault(const char* token, const char* end) {
     const char* stop = token_end(token, end);
@@ -368,8 +382,8 @@ struct Reader {
   template <class T>
   bool reserve(size_t bytes) {
     return indices.reserve(bytes / 4 + 1) && values<T>().reserve(bytes / 4 + 1) && indptr.reserve(1) &&
-           (format.classes ? classes.reserve(1)
-                           : label_indices.reserve(bytes / 2 + 1) && label_indptr.reserve(1));
+           (format.head != kOneClass || classes.reserve(1)) &&
+           (format.head != kLabels || (label_indices.reserve(bytes / 2 + 1) && label_indptr.reserve(1)));
   }
 
   template <class T>
@@ -382,7 +396,7 @@ struct Reader {
       if (!(format.comments && p < end && *p == '#')) {
         if (rows == format.n_rows) return fail(kRows, p);
         if (!reserve<T>(static_cast<size_t>(end - p) + 1)) return fail(kMemory, p);
-        Fault fault = format.classes ? read_class(p, end) : read_labels(p, end);
+        Fault fault = read_head(p, end);
         if (fault == kNone) fault = read_features<T>(p, end);
         if (fault != kNone) return fault;
         ++rows;
@@ -406,10 +420,10 @@ Column<double>& Reader::values<double>() {
 }  // namespace
 
 // A reader, or null without memory. A bound that is not known is passed as the largest allowed.
-XMCJAX_EXPORT void* xmcjax_text_new(int32_t classes, int32_t comments, int64_t first_feature,
-                                    int64_t n_features, int64_t first_label, int64_t n_labels, int64_t n_rows,
-                                    int64_t lines, int32_t wide) {
-  Format format{classes != 0,
+XMCJAX_EXPORT void* xmcjax_text_new(int32_t head, int32_t comments, int64_t first_feature, int64_t n_features,
+                                    int64_t first_label, int64_t n_labels, int64_t n_rows, int64_t lines,
+                                    int32_t wide) {
+  Format format{head,
                 comments != 0,
                 static_cast<uint64_t>(first_feature),
                 static_cast<uint64_t>(n_features),
