@@ -114,12 +114,12 @@ def test_a_device_with_room_has_two_blocks(of_free, blocks, pretend, monkeypatch
         pretend(int(of_free * device_blocks.block_bytes(*given, 16, False, plain.penalty)))
     for module in (devices, newton_trainer):
         monkeypatch.setattr(module, "default_platform", lambda: "gpu")
-    begun, together, take = set(), threading.Barrier(blocks, timeout=120), queues.LabelQueue.take
+    begun, together, take = set(), threading.Barrier(blocks), queues.LabelQueue.take
 
     def first_together(self, idle):  # each thread takes labels once before any takes more
         if threading.get_ident() not in begun:
             begun.add(threading.get_ident())
-            together.wait()
+            together.wait(timeout=120)
         return take(self, idle)
 
     monkeypatch.setattr(queues.LabelQueue, "take", first_together)
