@@ -161,6 +161,38 @@ def test_a_fit_goes_on_where_other_classes_have_rows_that_count(name):
         np.testing.assert_allclose(ours[:, kept], theirs, atol=0.02)
 
 
+@pytest.mark.parametrize("likelihood", ["softmax", "one_vs_rest"])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_class_whose_rows_weigh_0_is_no_part_of_a_kernel_machine(likelihood, mixed, tmp_path):
+    X, y = clusters(80, 6, classes=4)
+    X, y, everywhere = X[4:], y[4:], 3 * np.random.default_rng(0).normal(size=(500, 6))
+    there, options = y != 1, dict(w=0.2, tol=1e-9, likelihood=likelihood)
+    of_classes = dict(v=np.array([1.0, 2.0, 3.0, 4.0]))
+    if mixed:
+        of_classes = dict(loadings=np.random.default_rng(1).normal(size=(4, 2)))
+    some = {name: values[[0, 2, 3]] for name, values in of_classes.items()}
+    other = xmcjax.KernelLogisticClassifier(**some, **options).fit(X[there], y[there])
+    model = xmcjax.KernelLogisticClassifier(**of_classes, **options)
+    with pytest.warns(UserWarning, match=NO_ROWS):
+        model.set_params(class_weight={1: 0.0}).fit(X, y)
+    with pytest.warns(UserWarning, match=NO_ROWS):
+        model.set_params(class_weight=None).fit(X, y, there)
+    np.testing.assert_array_equal(model.classes_, [0, 1, 2, 3])
+    assert model.dual_coef_.shape == (76, 4) and not model.dual_coef_[:, 1].any()
+    model.save(tmp_path / "model")
+    for same in (model, type(model).load(tmp_path / "model")):
+        scores = same.decision_function(everywhere)
+        np.testing.assert_allclose(scores[:, [0, 2, 3]], other.decision_function(everywhere), atol=1e-6)
+        np.testing.assert_array_equal(same.predict(everywhere), other.predict(everywhere))
+        p = same.predict_proba(everywhere)
+        assert (scores[:, 1] == -1e30).all() and not p[:, 1].any()
+        np.testing.assert_allclose(p[:, [0, 2, 3]], other.predict_proba(everywhere), atol=1e-6)
+        assert 1 not in same.predict(everywhere, loss=1 - np.eye(4)[[1] * 4])  # that class costs nothing
+        assert 1 not in same.predict_topk(everywhere, 3)[0]
+        with pytest.raises(ValueError, match=r"^k: expected at most 3, the number of classes with rows"):
+            same.predict_topk(everywhere, 4)
+
+
 def test_inner_products_of_rows_that_weigh_0_have_no_coefficients():
     X, y = clusters(80, 6, classes=4)
     there, model = y > 0, xmcjax.TopKSVC(kernel="precomputed", random_state=0, fit_intercept=True)

@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+# What decision_function gives for a class that is never predicted: metrics want finite scores.
+LOWEST = -1e30
+
 
 @dataclasses.dataclass(frozen=True)
 class Counted:
