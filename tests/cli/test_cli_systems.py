@@ -75,6 +75,28 @@ def test_predict_evaluate_and_inspect(xmcjax, classes, trained, tmp_path, system
     assert f"system      {system}\n" in text and "run         train" in text
 
 
+LISTS = {"cs": ("multiclass", "--formulation", "cs"), "multinomial": ("multinomial",)}
+
+
+@pytest.mark.parametrize("several", [True, False])
+@pytest.mark.parametrize("system", LISTS)
+def test_a_label_that_no_row_has_is_never_predicted(xmcjax, tmp_path, system, several):
+    rows = ["0 0:1", "1 1:1", "3 0:1 1:1", "0,1 0:2" if several else "0 0:2", "3 1:1 0:2", "1 1:2"]
+    (tmp_path / "train.txt").write_text("\n".join(["6 2 4", *rows, ""]))  # of which none has label 2
+    data = ("--train", tmp_path / "train.txt", "--test", tmp_path / "train.txt")
+    done = xmcjax("train", "--system", *LISTS[system], *data, "--model", tmp_path / "m").done()
+    assert "warning: 1 of 4 labels have no positive row" in done.err and done.err.count("warning") == 1
+    assert "3 converged, 1 no_positives" in xmcjax("inspect", "--model", tmp_path / "m").done().out
+    predict = ("--data", tmp_path / "train.txt", "--out", tmp_path / "p.txt", "--top-k", 4)
+    xmcjax("predict", "--model", tmp_path / "m", *predict).done()
+    labels, _ = read_predictions(tmp_path / "p.txt")
+    assert not (labels == 2).any() and {0, 1, 3} <= set(labels.ravel())
+    model = kind_of(LISTS[system][0]).load(tmp_path / "m")
+    np.testing.assert_array_equal(model.classes_, np.arange(4) if several else [0, 1, 3])
+    again = xmcjax("train", "--system", *LISTS[system], *data, "--model", tmp_path / "m", "--resume").done()
+    assert "nothing left to train" in again.out
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_the_command_line_and_the_estimator_predict_alike(xmcjax, classes, trained, tmp_path, system):
     out = tmp_path / "p.txt"

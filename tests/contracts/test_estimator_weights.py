@@ -6,12 +6,15 @@ import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 
 import xmcjax
 from tests.support.estimators import ESTIMATORS, TIGHT, clusters, linear_svc
+from xmcjax.models import LinearModel
+from xmcjax.solvers import Status
 
 NAMES = list(ESTIMATORS)
 # A row weighs in all that it takes part in; in one-vs-all in the problem of its class alone.
@@ -92,14 +95,150 @@ def test_weights_that_are_all_the_same_are_another_C(name):
 @pytest.mark.parametrize("name", ["MulticlassSVC", "TopKSVC"])
 @pytest.mark.parametrize("weight", [1.0, None])
 def test_a_class_without_rows_that_count_is_a_class_still(name, weight):
-    """Its weights are those of the sum over the other classes, as in the objective."""
     X, y = clusters()
     weights = np.ones(len(y)) if weight else np.random.default_rng(0).random(len(y)) + 0.5
     weights[y == 1] = 0
-    ours = fitted(name, X, y, weights)
+    with pytest.warns(UserWarning, match="^1 of 3 labels have no positive rows: .* never predicted$"):
+        ours = fitted(name, X, y, weights)
     np.testing.assert_array_equal(ours.classes_, [0, 1, 2])
     assert ours.coef_.shape == (3, 4) and ours.dual_gap_ <= 1e-9
     assert not np.isin(1, ours.predict(X[y != 1]))
+
+
+NO_ROWS = "^1 of 4 labels have no positive rows: they score lowest and are never predicted$"
+JOINT = {
+    **{name: xmcjax.MulticlassSVC(name, C=0.7, random_state=0) for name in FORMULATIONS},
+    "admm": xmcjax.MulticlassSVC("cs", solver="admm"),
+    "top-k": xmcjax.TopKSVC(2, random_state=0, fit_intercept=True),
+    "entropy": xmcjax.TopKSVC(2, "entropy", random_state=0),
+    "multinomial": xmcjax.MultinomialLogisticRegression(),
+    "newton": xmcjax.MultinomialLogisticRegression("newton", fit_intercept=False),
+}
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+@pytest.mark.parametrize("name", JOINT)
+def test_a_class_whose_rows_weigh_0_is_no_part_of_the_problem(name, by_class, tmp_path):
+    X, y = clusters(80, 6, classes=4)
+    everywhere = 3 * np.random.default_rng(0).normal(size=(500, 6))
+    there, model = y > 0, clone(JOINT[name])
+    other = clone(model).fit(X[there], y[there])
+    weight = None if by_class else there.astype(float)
+    if by_class:
+        model.set_params(class_weight={0: 0.0})
+    with pytest.warns(UserWarning, match=NO_ROWS):
+        model.fit(X, y, weight)
+    np.testing.assert_array_equal(model.classes_, [0, 1, 2, 3])
+    assert not model.coef_[0].any() and np.isneginf(model.intercept_[0]) and model.status_ == other.status_
+    model.save(tmp_path / "model")
+    stored = LinearModel.load(tmp_path / "model").status
+    np.testing.assert_array_equal(stored, [Status.NO_POSITIVES, *[Status.CONVERGED] * 3])
+    for same in (model, type(model).load(tmp_path / "model")):
+        np.testing.assert_array_equal(same.predict(everywhere), other.predict(everywhere))
+        scores = same.decision_function(everywhere)
+        np.testing.assert_array_equal(scores[:, 1:], other.decision_function(everywhere))
+        assert (scores[:, 0] == -1e30).all() and not (same.predict_topk(everywhere, 3)[0] == 0).any()
+        with pytest.raises(ValueError, match=r"^k: expected at most 3, the number of classes with weights"):
+            same.predict_topk(everywhere, 4)
+        if hasattr(same, "predict_proba"):
+            assert not same.predict_proba(everywhere)[:, 0].any()
+
+
+@pytest.mark.parametrize("name", JOINT)
+def test_a_fit_goes_on_where_other_classes_have_rows_that_count(name):
+    X, y = clusters(80, 6, classes=4)
+    model = clone(JOINT[name]).set_params(warm_start=True, tol=1e-6, max_iter=10_000)
+    for gone in (None, 0, 2, None):
+        weight = None if gone is None else (y != gone).astype(float)
+        if gone is None:
+            model.fit(X, y)
+        else:
+            with pytest.warns(UserWarning, match=NO_ROWS):
+                model.fit(X, y, weight)
+        fresh = clone(model).fit(X[y != gone], y[y != gone])
+        kept = np.isin(model.classes_, fresh.classes_)
+        ours, theirs = (m.decision_function(X) for m in (model, fresh))
+        np.testing.assert_allclose(ours[:, kept], theirs, atol=0.02)
+
+
+@pytest.mark.parametrize("likelihood", ["softmax", "one_vs_rest"])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_class_whose_rows_weigh_0_is_no_part_of_a_kernel_machine(likelihood, mixed, tmp_path):
+    X, y = clusters(80, 6, classes=4)
+    X, y, everywhere = X[4:], y[4:], 3 * np.random.default_rng(0).normal(size=(500, 6))
+    there, options = y != 1, dict(w=0.2, tol=1e-9, likelihood=likelihood)
+    of_classes = dict(v=np.array([1.0, 2.0, 3.0, 4.0]))
+    if mixed:
+        of_classes = dict(loadings=np.random.default_rng(1).normal(size=(4, 2)))
+    some = {name: values[[0, 2, 3]] for name, values in of_classes.items()}
+    other = xmcjax.KernelLogisticClassifier(**some, **options).fit(X[there], y[there])
+    model = xmcjax.KernelLogisticClassifier(**of_classes, **options)
+    with pytest.warns(UserWarning, match=NO_ROWS):
+        model.set_params(class_weight={1: 0.0}).fit(X, y)
+    with pytest.warns(UserWarning, match=NO_ROWS):
+        model.set_params(class_weight=None).fit(X, y, there)
+    np.testing.assert_array_equal(model.classes_, [0, 1, 2, 3])
+    assert model.dual_coef_.shape == (76, 4) and not model.dual_coef_[:, 1].any()
+    model.save(tmp_path / "model")
+    for same in (model, type(model).load(tmp_path / "model")):
+        scores = same.decision_function(everywhere)
+        np.testing.assert_allclose(scores[:, [0, 2, 3]], other.decision_function(everywhere), atol=1e-6)
+        np.testing.assert_array_equal(same.predict(everywhere), other.predict(everywhere))
+        p = same.predict_proba(everywhere)
+        assert (scores[:, 1] == -1e30).all() and not p[:, 1].any()
+        np.testing.assert_allclose(p[:, [0, 2, 3]], other.predict_proba(everywhere), atol=1e-6)
+        assert 1 not in same.predict(everywhere, loss=1 - np.eye(4)[[1] * 4])  # that class costs nothing
+        assert 1 not in same.predict_topk(everywhere, 3)[0]
+        with pytest.raises(ValueError, match=r"^k: expected at most 3, the number of classes with rows"):
+            same.predict_topk(everywhere, 4)
+
+
+def test_inner_products_of_rows_that_weigh_0_have_no_coefficients():
+    X, y = clusters(80, 6, classes=4)
+    there, model = y > 0, xmcjax.TopKSVC(kernel="precomputed", random_state=0, fit_intercept=True)
+    other = clone(model).fit(X[there] @ X[there].T, y[there]).decision_function(X @ X[there].T)
+    with pytest.warns(UserWarning, match=NO_ROWS):
+        model.fit(X @ X.T, y, there)
+    assert model.coef_.shape == (4, 80) and not model.coef_[:, ~there].any()
+    np.testing.assert_allclose(model.decision_function(X @ X.T)[:, 1:], other, atol=1e-9)
+    with pytest.raises(ValueError, match=r"^k: expected at most 2, the number of classes less one, got 3$"):
+        model.set_params(k=3).fit(X @ X.T, y, there)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize(
+    "estimator", [xmcjax.MulticlassSVC("cs", random_state=0), xmcjax.MultinomialLogisticRegression()]
+)
+def test_a_label_without_rows_that_count_is_no_part_of_the_problem(estimator, form):
+    X, Y = matrix()
+    Y[:, 2] = np.arange(len(Y)) < 5
+    weight = np.where(Y[:, 2], 0.0, 1.0)
+    kept, others = weight > 0, [0, 1, 3]
+    other = clone(estimator).fit(X[kept], form(Y[kept][:, others]))
+    expected = other.decision_function(X)
+    for given in ((X, form(Y), weight), (X[kept], form(Y[kept]))):
+        with pytest.warns(UserWarning, match=NO_ROWS):
+            model = clone(estimator).fit(*given)
+        np.testing.assert_array_equal(model.classes_, np.arange(4))
+        np.testing.assert_array_equal(model.decision_function(X)[:, others], expected)
+        np.testing.assert_array_equal(model.predict(X), np.array(others)[other.predict(X)])
+        assert model.score(X, form(Y)) == (Y[np.arange(len(Y)), model.predict(X)]).mean()
+
+
+def test_a_calibration_is_that_of_the_rows_that_count():
+    X, y = clusters(80, 6, classes=4)
+    there, rows = y > 0, np.arange(80)
+    model = xmcjax.MulticlassSVC(calibration="temperature", random_state=0)
+    pairs = [(rows[rows % 2 == i], rows[rows % 2 != i]) for i in (0, 1)]
+    with pytest.warns(UserWarning, match=NO_ROWS):
+        model.set_params(cv=pairs).fit(X, y, there)
+    place = np.cumsum(there) - 1
+    pairs = [tuple(place[part[there[part]]] for part in pair) for pair in pairs]
+    other = clone(model).set_params(cv=pairs).fit(X[there], y[there])
+    np.testing.assert_allclose(model.calibration_.slope[1:], other.calibration_.slope, rtol=1e-6)
+    found = model.predict_proba(X)
+    assert not found[:, 0].any()
+    np.testing.assert_allclose(found[:, 1:], other.predict_proba(X), atol=1e-6)
 
 
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_matrix])

@@ -141,6 +141,17 @@ def test_without_kernels_plain_jax_finds_the_same():
 
 
 @needs_native
+@pytest.mark.parametrize("seed", [7, 10])
+def test_the_gap_of_a_label_alone_decides_not_that_of_it_and_its_mirror_image(seed):
+    rng = np.random.default_rng(seed)
+    k = rng.integers(0, 3, 50)
+    X, s = rng.normal(size=(3, 3))[k] + rng.normal(size=(50, 3)), rng.random(50) * 3
+    for tol in (0.1, 1e-2, 1e-3):
+        model = OneVsAllClassifier("hinge", C=100, fit_intercept=False, tol=tol).fit(X, k, s)
+        assert (model.status_ == Status.CONVERGED).all()
+
+
+@needs_native
 @pytest.mark.parametrize("scale", [1e-18, 1e-3, 1e4, 1e12])
 def test_any_scale_ends_as_solved_or_says_so(scale):
     X, Y = problem(sparse=False)

@@ -170,6 +170,8 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
             _report.print_field("resumed", text, directory=str(checkpoint.folder))
         try:
             _fit(classifier, data.X, y, options.train, checkpoint, statistics)
+            if getattr(classifier, "hierarchy", None) is None:  # the classes of a tree are its leaves
+                _report.warn_of_empty(n_labels - len(classifier.classes_), n_labels)
         except OutOfTimeError:
             _report.warn(
                 "training had not ended when the time was over: the same command with --resume goes on with "
@@ -197,7 +199,8 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
 def _evaluate(classifier: Any, test: Dataset | None) -> None:
     if test is not None:
         most = max(_report.TEST_K)
-        best = classifier.predict_topk(test.X, min(most, len(classifier.classes_)))[0]
+        without = np.count_nonzero(np.isneginf(getattr(classifier, "intercept_", 0)))  # labels without a row
+        best = classifier.predict_topk(test.X, min(most, len(classifier.classes_) - without))[0]
         best = np.pad(best, ((0, 0), (0, most - best.shape[1])), constant_values=-1)
         _report.print_test(test.y, best)
 

@@ -154,6 +154,12 @@ def describe_shares(shares: Sequence[Share]) -> str:
     )
 
 
+def warn_of_empty(empty: int, count: int) -> None:
+    """Of labels without a row, where there are any."""
+    if empty:
+        warn(f"{empty:,} of {count:,} labels have no positive row: they are never predicted")
+
+
 def warn_of_labels(outcome: Outcome) -> None:
     """What a user should know of labels that were not trained, or not to the end."""
     from xmcjax.solvers import REMEDY
@@ -169,8 +175,7 @@ def warn_of_labels(outcome: Outcome) -> None:
             "the model was not calibrated when the time was over: the same command with --resume does it, "
             "and until then it has scores and no probabilities"
         )
-    if outcome.empty:
-        warn(f"{outcome.empty:,} of {last - first:,} labels have no positive row: they are never predicted")
+    warn_of_empty(outcome.empty, last - first)
     raised = outcome.summary.raised
     if raised.labels:
         warn(raised.describe(f"label {raised.worst}", outcome.clip))

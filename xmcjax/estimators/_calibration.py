@@ -125,9 +125,8 @@ def splits_of_classes(
     of_rows = row_weights(classifier.class_weight, classes, numbers, weight)
     kept, scored = [], False
     for train, rows in splits:
-        there = np.unique(numbers[train])
-        counted = train if of_rows is None else train[of_rows[train] > 0]
-        if len(there) >= fewest and len(np.unique(numbers[counted])) > 1:
+        there = np.unique(numbers[train if of_rows is None else train[of_rows[train] > 0]])
+        if len(there) >= fewest:
             kept.append((train, rows))
             scored = scored or bool(np.isin(numbers[rows], there).any())
     if not scored:

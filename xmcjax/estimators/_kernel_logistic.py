@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from xmcjax import _sparse
 from xmcjax._arguments import flag, number, whole_number
 from xmcjax._options import SHARED, Real
+from xmcjax.estimators._counted import LOWEST
 from xmcjax.estimators._inputs import checked_features, checked_truth
 from xmcjax.estimators._kernel_parts import (
     CvGradient,
@@ -34,6 +35,7 @@ from xmcjax.estimators._kernel_parts import (
 )
 from xmcjax.estimators._kernel_scores import kernel_scores
 from xmcjax.estimators._kernel_training import base_of, training
+from xmcjax.estimators._label_warnings import warn_of_empty
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._storable import Storable
 from xmcjax.estimators._stored import applied
@@ -89,7 +91,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         random_state: seed of the folds, and of the draws of "nystrom" and "fourier".
 
     Attributes:
-        classes_: ascending; with a hierarchy all of its leaves.
+        classes_: ascending; with a hierarchy all of its leaves. Without one, a class that has no row of
+            weight above 0 is no part of the problem, and is never predicted.
         dual_coef_: α, [n, C].
         v_, kernel_, sigma2_, loadings_: hyperparameters of the fit; v_ is [C], [nodes] or [p].
         objective_: the minimum that was found.
@@ -183,6 +186,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
 
         Warns:
             ConvergenceWarning: fitting ended before `tol` was reached, and the remedy.
+            UserWarning: classes without a row of weight above 0.
         """
         data, dtype = training(self, X, y, sample_weight, widen=True)
         with computing(dtype):
@@ -330,7 +334,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         return _stored_kernel.load(cls, path)
 
     def decision_function(self, X):
-        """u, [m, C]; u_1 − u_0, [m], for two classes.
+        """u, [m, C], −1e30 for a class that is never predicted; u_1 − u_0, [m], for two classes.
 
         Raises:
             ValueError: X of another width or not finite.
@@ -379,8 +383,9 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         """
         k, probabilities = whole_number("k", k, 1), flag("probabilities", probabilities)
         u = self._scores(X)
-        if k > u.shape[1]:
-            raise ValueError(f"k: expected at most {u.shape[1]}, the number of classes, got {k}")
+        most = u.shape[1] - len(self._without)
+        if k > most:
+            raise ValueError(f"k: expected at most {most}, the number of classes with rows, got {k}")
         best = np.argsort(-u, axis=1, kind="stable")[:, :k]
         values = self._probabilities(u) if probabilities else u
         return self.classes_[best], np.take_along_axis(values, best, axis=1)
@@ -463,7 +468,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         # prediction needs no matrix of the training points; host arrays keep their precision when stored
         kernel = dataclasses.replace(kernel, gram=kernel.gram.for_prediction())
         self._kernels = jax.tree.map(np.asarray, kernel)
-        self._tree, self.classes_ = data.tree, data.classes
+        self._tree, self.classes_, self._without = data.tree, data.classes, data.without
         self.dual_coef_ = np.asarray(state.alpha)[..., 0]
         by_number = np.arange(len(kernel.v)) if data.tree is None else np.argsort(data.tree.nodes)
         self.v_, self.sigma2_ = np.asarray(kernel.v)[by_number], float(h.sigma2)
@@ -474,6 +479,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         widened = "; in float64, because K̃α has too few digits in float32" if data.widened else ""
         self.reason_ = said_of_device(problem.reason) + widened
         watch.end(self.reason_, Newton_steps=self.n_iter_, objective=self.objective_)
+        warn_of_empty(len(data.without), len(data.classes), stacklevel=5)
         if self.status_ != Status.CONVERGED:
             warnings.warn(
                 f"not converged ({self.status_.name}, residual {residual:.3g}): "
@@ -488,4 +494,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         X = checked_features(self, X)
         check_features(X)
-        return kernel_scores(self._kernels, self.dual_coef_, applied(getattr(self, "transforms_", None), X))
+        X = applied(getattr(self, "transforms_", None), X)
+        u = kernel_scores(self._kernels, self.dual_coef_, X)
+        u[:, self._without] = LOWEST
+        return u

@@ -16,6 +16,7 @@ from xmcjax import _sparse
 from xmcjax._arguments import number, whole_number
 from xmcjax._hierarchy import Hierarchy
 from xmcjax._range import check_norms, check_range, largest
+from xmcjax.estimators._counted import LOWEST
 from xmcjax.estimators._targets import class_numbers
 
 # Of the free memory of a device, for kernel matrices: a fit in float64 takes half as much again.
@@ -77,6 +78,12 @@ class Training(NamedTuple):
     weight: np.ndarray | None  #: [n]
     scale: float  #: Σ_j Var[x_j] / d; 1 for given products
     widened: bool  #: whether features in float32 are in float64, in which products have enough digits
+    counted: np.ndarray  #: numbers of the classes with a row of weight above 0, ascending; in a tree of all
+
+    @property
+    def without(self) -> np.ndarray:
+        """Numbers of the other classes, which are no part of the problem."""
+        return np.setdiff1d(np.arange(len(self.classes)), self.counted)
 
 
 class CvGradient(NamedTuple):
@@ -284,7 +291,8 @@ def least_expected_loss(u: np.ndarray, probabilities: np.ndarray, loss, tree: Hi
     """Number of the class with the least expected loss, [m] (Seeger 2006, section 8.2 and note 12).
 
     Args:
-        u: what the probabilities are made of, and rise with, in the classes of a row; [m, C].
+        u: what the probabilities are made of, and rise with, in the classes of a row; [m, C]. `LOWEST` for
+            those that are never predicted.
         probabilities: [m, C].
         loss: "zero_one"; "taxonomy" or "parent" with a tree; or the loss of each (true, predicted)
             pair of classes, [C, C].
@@ -298,7 +306,7 @@ def least_expected_loss(u: np.ndarray, probabilities: np.ndarray, loss, tree: Hi
         loss = np.asarray(loss, np.float64)
         if loss.shape != (C, C) or not np.isfinite(loss).all():
             raise ValueError(f"loss: expected finite losses [{C}, {C}], got shape {loss.shape}")
-        return np.argmin(probabilities @ loss, axis=1)
+        return np.argmin(np.where(u > LOWEST, probabilities @ loss, np.inf), axis=1)
     known = LOSSES if tree is not None else LOSSES[:1]
     if loss not in known:
         raise ValueError(f"loss: expected one of {', '.join(known)}, or a matrix, got {loss!r}")
@@ -357,12 +365,15 @@ def target_of(data: Training, likelihood: str):
     """The likelihood with the targets of the rows."""
     import jax.numpy as jnp
 
-    from xmcjax.solvers.kernel_multinomial import LIKELIHOODS, partial_labels
+    from xmcjax.solvers.kernel_multinomial import LIKELIHOODS, SomeClasses, partial_labels
 
     if data.allowed is not None:
         return partial_labels(data.allowed)
-    y = data.numbers[:, None] == np.arange(len(data.classes))
-    return LIKELIHOODS[likelihood](jnp.asarray(y[:, :, None]))
+    y = data.numbers[:, None] == data.counted
+    target = LIKELIHOODS[likelihood](jnp.asarray(y[:, :, None]))
+    if not data.without.size:
+        return target
+    return SomeClasses(target, jnp.asarray(data.counted[:, None], jnp.int32), len(data.classes))
 
 
 def approximated(kernel, points, rank, name: str, random_state):

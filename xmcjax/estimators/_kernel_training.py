@@ -9,6 +9,7 @@ from sklearn.utils import check_random_state
 
 from xmcjax._arguments import flag, name_of
 from xmcjax._hierarchy import Hierarchy
+from xmcjax.estimators._counted import counted_classes
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._kernel_parts import Training, base_kernel, labelled, ordered, points_of
 from xmcjax.estimators._weights import row_weights
@@ -51,7 +52,11 @@ def training(model: Any, X, y, sample_weight, *, widen: bool) -> tuple[Training,
         dtype = X.dtype
         with precision(dtype):
             points, scale = points_of(*given)
-    return Training(points, numbers, allowed, classes, tree, weights, scale, dtype != X.dtype), dtype
+    # a leaf of a tree has the functions of the nodes above it
+    counted = np.arange(len(classes))
+    if tree is None:
+        counted = counted_classes(len(classes), numbers, weights).places
+    return Training(points, numbers, allowed, classes, tree, weights, scale, dtype != X.dtype, counted), dtype
 
 
 def base_of(model: Any, data: Training):

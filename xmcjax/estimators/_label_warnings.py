@@ -1,4 +1,4 @@
-"""Warnings of a one-vs-all fit: labels without rows, unsolved ones, and those that clipping cost too much."""
+"""Warnings of labels without rows; of a one-vs-all fit those of unsolved ones and of what clipping cost."""
 
 from __future__ import annotations
 
@@ -8,6 +8,22 @@ from collections.abc import Callable
 from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
+
+
+def warn_of_empty(empty: int, count: int, stacklevel: int = 4) -> None:
+    """Of labels or classes without rows; to be called by a decorated method, whose caller the warning names.
+
+    Args:
+        empty: how many there are; 0 for no warning.
+        count: of all.
+        stacklevel: where the caller of the method is.
+    """
+    if empty:
+        warnings.warn(
+            f"{empty} of {count} labels have no positive rows: they score lowest and are never predicted",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def warn_of_labels(
@@ -25,13 +41,7 @@ def warn_of_labels(
     from xmcjax.solvers import REMEDY, Status
 
     empty = sum(result.status == Status.NO_POSITIVES for result in results)
-    if empty:
-        warnings.warn(
-            f"{empty} of {len(results)} labels have no positive rows: they score lowest and are never "
-            "predicted",
-            UserWarning,
-            stacklevel=4,  # the caller of a decorated method
-        )
+    warn_of_empty(empty, len(results), stacklevel=5)
     if raised.labels:
         text = raised.describe(name(raised.worst), clip)
         warnings.warn(text, UserWarning, stacklevel=4)  # the caller of a decorated method

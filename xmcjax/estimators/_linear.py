@@ -12,13 +12,12 @@ from xmcjax import _sparse
 from xmcjax._arguments import job_count, refuse_renamed, whole_number
 from xmcjax._links import SOFTMAX
 from xmcjax.estimators import _stored
+from xmcjax.estimators._counted import LOWEST
 from xmcjax.estimators._inputs import checked_features, checked_truth
 from xmcjax.estimators._storable import Storable
 
 # Scores that decision_function makes at most, in bytes.
 _MOST_BYTES = 8 << 30
-# What decision_function gives for a label that is never predicted: metrics want finite scores.
-_LOWEST = -1e30
 
 
 class LinearClassifier(Storable, ClassifierMixin, BaseEstimator):
@@ -98,7 +97,7 @@ class LinearClassifier(Storable, ClassifierMixin, BaseEstimator):
             )
         scores = self._scores(*self._with_model(X))
         if scores.ndim == 2:
-            scores[:, np.isneginf(self.intercept_)] = _LOWEST
+            scores[:, np.isneginf(self.intercept_)] = LOWEST
         return scores
 
     def predict(self, X):

@@ -12,14 +12,16 @@ from sklearn.utils import check_random_state
 from xmcjax._arguments import job_count, name_of, number, renamed, whole_number
 from xmcjax._options import SHARED, THREADS
 from xmcjax.estimators._calibration import of_classes, splits_of_classes
+from xmcjax.estimators._counted import Counted, counted_classes, counted_labels
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._label_rows import BestLabelScore, are_labels
+from xmcjax.estimators._label_warnings import warn_of_empty
 from xmcjax.estimators._linear import LinearClassifier, with_ones
 from xmcjax.estimators._options import DUAL_SOLVERS
 from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._targets import class_numbers, targets
-from xmcjax.estimators._watch import Watch, keep_dual, last_dual, of_all_rows
+from xmcjax.estimators._watch import Watch, keep_dual, last_dual
 from xmcjax.estimators._weights import check_products, row_weights
 
 
@@ -75,7 +77,8 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         classes_: the classes, ascending; of a label matrix the numbers of its columns.
         coef_: [m, d] in the dtype of X; m is 1 for two classes, the difference of their weights, or for
             "ovr" and "ovr_squared" the weights of the second.
-        intercept_: [m]; zeros without `fit_intercept`.
+        intercept_: [m]; zeros without `fit_intercept`, and −inf for a class or label without a row of weight
+            above 0, which is no part of the problem and is never predicted.
         calibration_: a :class:`xmcjax.models.Calibration` of the m score columns, or None.
         n_iter_: epochs and Newton steps made.
         dual_gap_: the duality gap, relative to the primal objective.
@@ -157,6 +160,7 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
 
         Warns:
             ConvergenceWarning: the gap is above `tol` in the end, with the remedy.
+            UserWarning: classes or labels without a row of weight above 0.
         """
         from xmcjax.lanes import check_sample_weight, precision
         from xmcjax.linops import check_features
@@ -177,18 +181,20 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         weight = row_weights(self.class_weight, classes, numbers, sample_weight)
         rows = X, classes, numbers, sample_weight
         splits = splits_of_classes(self, *rows)
-        n, kept, watch, seed = len(numbers), None, Watch(self, "epoch"), self._seed()
-        start = watch.start(last_dual(self, classes, n), (n, len(classes)))
         if weight is not None:
             check_features(X)  # before rows are left out, so that it names the right one
             check_products(C, weight, X.dtype)
-            C = C * weight
-            if not weight.all():
-                kept = np.flatnonzero(weight)
-                X, numbers, C = X[kept], numbers[kept], C[kept]
-                start = start[kept] if start is not None and start.shape[0] == n else start
+        counted, watch, seed = (
+            counted_classes(len(classes), numbers, weight),
+            Watch(self, "epoch"),
+            self._seed(),
+        )
+        start = watch.start(counted.start(last_dual(self, classes, len(numbers))), counted.shape)
+        X, numbers, weight = counted.of_rows(X), counted.numbers(numbers), counted.weights(weight)
         features = with_ones(X) if intercept else X
-        given: dict[str, Any] = dict(formulation=self.formulation, C=C, classes=len(classes), start=start)
+        costs = C if weight is None else C * weight
+        size = counted.shape[1]
+        given: dict[str, Any] = dict(formulation=self.formulation, C=costs, classes=size, start=start)
         given |= dict(observe=watch.observer(watch.dual))
         with precision(X.dtype), watch:
             if self.solver == "admm":
@@ -197,10 +203,11 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
                 solution = admm.solve(features, numbers, tol=tol, max_epochs=max_iter, **given)
             else:
                 solution = multiclass_dual.run(features, numbers, seed=seed, **given, **limits)
-        self._store(solution, classes)
+        self._store(solution, classes, counted)
         self.calibration_ = of_classes(self, *rows, splits)
-        keep_dual(self, solution.alpha if kept is None else of_all_rows(solution.alpha, kept, n))
+        keep_dual(self, counted.dual(solution.alpha))
         self._say(watch, solution)
+        warn_of_empty(counted.empty, counted.classes)
         return self
 
     def _fit_labels(self, X, y, sample_weight, C: float, intercept: bool, limits: dict[str, Any]):
@@ -216,26 +223,27 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
             raise ValueError(f"solver: expected auto with a label matrix as y, got {self.solver!r}")
         problems = targets(y)
         classes, n = problems.classes, X.shape[0]
-        watch, costs, seed = Watch(self, "epoch"), C, self._seed()
-        start = watch.start(last_dual(self, classes, n), problems.Y.shape)
         check_features(X)  # before one is added
         if sample_weight is not None:
             check_products(C, sample_weight, X.dtype)
-            costs = C * sample_weight
+        counted, watch, seed = counted_labels(problems.Y, sample_weight), Watch(self, "epoch"), self._seed()
+        start = watch.start(counted.start(last_dual(self, classes, n)), counted.shape)
+        X, Y, weight = counted.of_rows(X), counted.of_rows(problems.Y), counted.weights(sample_weight)
         with precision(X.dtype), watch:
             solution = multiclass_dual.run_multilabel(
                 with_ones(X) if intercept else X,
-                problems.Y,
-                C=costs,
+                counted.columns(Y),
+                C=C if weight is None else C * weight,
                 seed=seed,
                 start=start,
                 observe=watch.observer(watch.dual),
                 **limits,
             )
-        self._store(solution, classes)
+        self._store(solution, classes, counted)
         self.calibration_ = None
-        keep_dual(self, solution.alpha)
+        keep_dual(self, counted.dual(solution.alpha))
         self._say(watch, solution)
+        warn_of_empty(counted.empty, counted.classes, stacklevel=5)
         return self
 
     @property
@@ -249,7 +257,7 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         found = dict(epochs=self.n_iter_, objective=solution.primal, relative_gap=solution.gap)
         watch.end(self.reason_, **found)
 
-    def _store(self, solution, classes):
+    def _store(self, solution, classes, counted: Counted):
         from xmcjax._platform import said_of_host
         from xmcjax.solvers import REMEDY, Status
 
@@ -259,8 +267,9 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         if len(classes) == 2:
             W = W[:, 1:] if self.formulation.startswith("ovr") else W[:, 1:] - W[:, :1]
         self.classes_ = classes
-        self.coef_ = np.ascontiguousarray(W[:d].T)
-        self.intercept_ = W[d].copy() if self.fit_intercept else np.zeros(W.shape[1], W.dtype)
+        self.coef_ = counted.every(np.ascontiguousarray(W[:d].T))
+        bias = W[d].copy() if self.fit_intercept else np.zeros(W.shape[1], W.dtype)
+        self.intercept_ = counted.every(bias, -np.inf)
         self.n_iter_ = solution.epochs + solution.newton_steps
         self.dual_gap_ = solution.gap
         self.status_, self.reason_ = solution.status, solution.reason

@@ -15,8 +15,10 @@ from xmcjax._arguments import job_count, name_of, renamed, whole_number
 from xmcjax._options import SHARED, Real
 from xmcjax._range import check_range
 from xmcjax.estimators._checkpoint import Checkpoint
+from xmcjax.estimators._counted import Counted, counted_classes
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._label_rows import BestLabelScore, are_labels, one_label_a_row
+from xmcjax.estimators._label_warnings import warn_of_empty
 from xmcjax.estimators._linear import LinearClassifier
 from xmcjax.estimators._probabilities import Probabilities
 from xmcjax.estimators._refit import unchanged_on_error
@@ -73,7 +75,8 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
     Attributes:
         classes_: ascending; of a label matrix the numbers of its columns.
         coef_: [m, d] in the dtype of X; m is the number of classes, and 1 for two: w_1 − w_0.
-        intercept_: [m].
+        intercept_: [m]; −inf for a class or label without a row of weight above 0, which is no part of the
+            problem and is never predicted.
         objective_: the minimum that was found.
         n_iter_: outer iterations made.
         status_: how the run ended, of :class:`xmcjax.solvers.Status`.
@@ -150,6 +153,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
         Warns:
             ConvergenceWarning: the run ended before the objective was certain to be within tol of the
                 minimum, and the remedy.
+            UserWarning: classes or labels without a row of weight above 0.
         """
         from xmcjax import _device_memory, linops
         from xmcjax._platform import said_of_device
@@ -174,16 +178,19 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
             classes = problems.classes
         else:
             classes, numbers = class_numbers(y, sample_weight)
-        W0, b0 = self._start(X.shape[1], classes) if warm and hasattr(self, "coef_") else (None, None)
+        begin = self._start(X.shape[1], classes) if warm and hasattr(self, "coef_") else None
         self.classes_ = classes
         weight = row_weights(self.class_weight, self.classes_, numbers, sample_weight)
         if weight is not None:
             check_products(C, weight, X.dtype)
+        counted = counted_classes(len(classes), numbers, weight)
+        X, numbers, weight = counted.of_rows(X), counted.numbers(numbers), counted.weights(weight)
         weight = np.ones(len(numbers)) if weight is None else weight
-        width = X.shape[1]
-        small = X.shape[0] * (width + len(self.classes_)) <= _SMALL
-        size = (X.nnz if sp.issparse(X) else X.shape[0] * width) * len(self.classes_)
-        held = (X.shape[0] + width) * len(self.classes_) * X.dtype.itemsize
+        W0, b0 = (None, None) if begin is None else (part[..., counted.places] for part in begin)
+        width, count = X.shape[1], counted.shape[1]
+        small = X.shape[0] * (width + count) <= _SMALL
+        size = (X.nnz if sp.issparse(X) else X.shape[0] * width) * count
+        held = (X.shape[0] + width) * count * X.dtype.itemsize
         with auto.placed(self.solver, sp.issparse(X), size, held):
             if small and not auto.on_the_host(self.solver):
                 X, numbers, weight = _of_common_size(X, numbers, weight)
@@ -194,7 +201,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
                     linops.make(X, backend=backend, threads=threads),
                     numbers,
                     1 / C,
-                    classes=len(self.classes_),
+                    classes=count,
                     weight=weight,
                     intercept=intercept,
                 )
@@ -215,13 +222,15 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
                     solution = run(problem, self.solver, hp, **more, **kept)
                 W, bias = _on_the_host(solution.W)[:, :width], np.asarray(solution.bias)
             solution = solution._replace(reason=said_of_device(solution.reason))
-        self._store(solution, W, bias)
+        self._store(solution, W, bias, counted)
         watch.end(solution.reason, iterations=self.n_iter_, objective=self.objective_)
+        warn_of_empty(counted.empty, counted.classes)
         return self
 
     def _start(self, width: int, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights [d, K] and intercepts [K] of the last fit, 0 for classes that it had not."""
-        coef, bias = _sparse.matrix(self.coef_, "coef_"), self.intercept_
+        coef = _sparse.matrix(self.coef_, "coef_")
+        bias = np.where(np.isneginf(self.intercept_), 0, self.intercept_)  # −inf of those without rows
         coef = coef.toarray() if sp.issparse(coef) else coef
         if coef.shape[1] != width:
             raise ValueError(f"X: expected {coef.shape[1]} features, as in the last fit, found {width}")
@@ -238,7 +247,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
     def _link(self):
         return "softmax"
 
-    def _store(self, solution, W, bias):
+    def _store(self, solution, W, bias, counted: Counted):
         from xmcjax.solvers import REMEDY, Status
 
         if solution.status == Status.NONFINITE:
@@ -246,7 +255,8 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
         self._form = "classes"
         if len(self.classes_) == 2:
             W, bias = W[1:] - W[:1], bias[1:] - bias[:1]
-        self.coef_, self.intercept_ = np.array(W, order="C"), bias.copy()
+        self.coef_ = counted.every(np.array(W, order="C"))
+        self.intercept_ = counted.every(bias.copy(), -np.inf)
         self.objective_, self.status_, self.reason_ = solution.value, solution.status, solution.reason
         self.n_iter_, self.history_ = max(solution.history[-1].steps, 1), solution.history
         if solution.status != Status.CONVERGED:

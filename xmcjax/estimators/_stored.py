@@ -69,9 +69,11 @@ def save(
     bias = np.asarray(classifier.intercept_, np.float64)
     count = rows.shape[0]
     status = np.broadcast_to(getattr(classifier, "status_", Status.CONVERGED), count)
-    status = np.where(np.isneginf(bias) & is_trained(status), Status.NONFINITE, status)
     # what is known of each label by itself; of a joint problem in `fit` below
     by_label = np.ndim(classifier.n_iter_) > 0
+    # of a joint problem all labels are trained but those without rows
+    without = Status.NONFINITE if by_label else Status.NO_POSITIVES
+    status = np.where(np.isneginf(bias) & is_trained(status), without, status)
     steps = np.broadcast_to(classifier.n_iter_ if by_label else 0, count)
     transforms = getattr(classifier, "transforms_", None)
     calibration = getattr(classifier, "calibration_", None)
@@ -84,6 +86,7 @@ def save(
         "system": classifier._system,
         "parameters": {name: encoded(name, value) for name, value in classifier.get_params(False).items()},
         "target": classifier._form,
+        "n_classes": len(labels.places),
         "dense": not sp.issparse(coef),
         # the two labels of two classes score −z and z
         "link": "sigmoid" if classifier._binary and classifier._link else classifier._link,
@@ -214,7 +217,7 @@ def _fill(classifier, model: LinearModel, form: str) -> None:
 
     meta, names, status = model.meta, model.names(), model.status.astype(np.int64)
     places = np.arange(model.n_labels)
-    if form == "classes" and names.classes is None:
+    if form == "classes" and names.classes is None and meta.get("n_classes") != model.n_labels:
         places = places[status != Status.NO_POSITIVES]  # of a file that numbers its classes and lacks some
     classifier.classes_ = places if names.classes is None else names.classes
     if getattr(classifier, "_form", None) != form:  # the same for every fit of some kinds

@@ -60,7 +60,8 @@ def save(classifier, path: str | os.PathLike[str], more: dict[str, Any], *, held
         "kernel": kernel,
         "kernels": tree,
         "fit": {name: getattr(classifier, name) for name in _NUMBERS if hasattr(classifier, name)}
-        | {"status_": int(classifier.status_), "likelihood": classifier._likelihood},
+        | {"status_": int(classifier.status_), "likelihood": classifier._likelihood}
+        | {"without_rows": classifier._without.tolist()},
         **more,
     }
     names = Names(classifier.classes_, None if features is None else tuple(map(str, features)))
@@ -123,6 +124,10 @@ def _made(kind: type, meta, arrays, names: Names, transforms):
     classifier.v_, classifier.kernel_ = arrays["v"], kernel_of(classifier._kernels, classifier._tree)
     likelihood = meta["fit"].get("likelihood", classifier.likelihood)  # older models do not tell it
     classifier._likelihood = name_of("likelihood", likelihood, LIKELIHOODS)
+    without = np.array(meta["fit"].get("without_rows", []), np.int64)  # older models do not tell it
+    if not np.isin(without, np.arange(len(names.classes))).all():
+        raise ValueError(f"expected numbers of classes without rows, found {without.tolist()}")
+    classifier._without = without
     classifier.loadings_ = getattr(classifier._kernels.mixing, "B", None)
     classifier.n_features_in_ = meta["n_features"]
     if names.features is not None:

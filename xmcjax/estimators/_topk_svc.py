@@ -16,7 +16,9 @@ from xmcjax._options import SHARED, THREADS, Real
 from xmcjax._range import check_range
 from xmcjax.estimators._calibration import check as check_calibration
 from xmcjax.estimators._calibration import of_classes, splits_of_classes
+from xmcjax.estimators._counted import Counted, counted_classes
 from xmcjax.estimators._inputs import checked_data
+from xmcjax.estimators._label_warnings import warn_of_empty
 from xmcjax.estimators._linear import LinearClassifier, with_ones
 from xmcjax.estimators._options import DUAL_SOLVERS
 from xmcjax.estimators._probabilities import Probabilities
@@ -86,7 +88,8 @@ class TopKSVC(Probabilities, LinearClassifier):
         classes_: ascending.
         coef_: [m, d] in the dtype of X; for two classes [1, d], the second's less the first's.
             With a precomputed kernel d is the number of training rows, whose coefficients these are.
-        intercept_: [m], or [1] for two classes.
+        intercept_: [m], or [1] for two classes; −inf for a class without a row of weight above 0, which is no
+            part of the problem and is never predicted.
         calibration_: a :class:`xmcjax.models.Calibration` of the m score columns, or None.
         n_iter_: epochs made.
         dual_gap_: relative duality gap of the weights.
@@ -176,6 +179,7 @@ class TopKSVC(Probabilities, LinearClassifier):
 
         Warns:
             ConvergenceWarning: the gap is not down to ``tol`` after ``max_iter`` epochs.
+            UserWarning: classes without a row of weight above 0.
         """
         from xmcjax.lanes import check_sample_weight, precision
         from xmcjax.linops import check_features
@@ -211,60 +215,65 @@ class TopKSVC(Probabilities, LinearClassifier):
         weight = row_weights(self.class_weight, classes, numbers, sample_weight)
         if weight is not None:
             check_products(C, weight, X.dtype)
-        if k >= len(classes):
-            raise ValueError(
-                f"k: expected at most {len(classes) - 1}, the number of classes less one, got {k}"
-            )
+        counted = counted_classes(len(classes), numbers, weight)
+        most = counted.shape[1] - 1
+        if k > most:
+            raise ValueError(f"k: expected at most {most}, the number of classes less one, got {k}")
         splits = splits_of_classes(self, X, classes, numbers, sample_weight, k + 1)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         with precision(X.dtype):
-            weights = self._solve(X, numbers, k, C, gamma, weight, classes, tol, max_iter, seed)
+            weights = self._solve(X, numbers, k, C, gamma, weight, classes, counted, tol, max_iter, seed)
         self.classes_, self._form = classes, "classes"
         if len(classes) == 2:
             weights = weights[1:] - weights[:1]
         bias = self.fit_intercept and self.kernel == "linear"
-        self.coef_ = np.ascontiguousarray(weights[:, :-1] if bias else weights)
+        self.coef_ = counted.every(np.ascontiguousarray(weights[:, :-1] if bias else weights))
         # with a kernel the bias is a part of it, 1 in every product: Σ_i a_i
-        self.intercept_ = (
+        intercept = (
             weights[:, -1].copy()
             if bias
             else weights.sum(axis=1)
             if self.fit_intercept
             else np.zeros(len(weights), X.dtype)
         )
+        self.intercept_ = counted.every(intercept, -np.inf)
         self.calibration_ = of_classes(self, X, classes, numbers, sample_weight, splits)
+        warn_of_empty(counted.empty, counted.classes)
         return self
 
-    def _solve(self, X: Any, y, k, C, gamma, weight, classes, tol, max_iter, seed):
-        """Weights [m, d], the bias last; with a kernel the coefficients of the rows, [m, n]."""
+    def _solve(self, X: Any, y, k, C, gamma, weight, classes, counted: Counted, tol, max_iter, seed):
+        """Weights [m, d] of the classes that count, the bias last; with a kernel coefficients of all rows."""
         import jax
 
         from xmcjax._platform import said_of_host
         from xmcjax.solvers import REMEDY, Status, admm, topk_sdca
 
+        watch, size = Watch(self, "epoch"), counted.shape[1]
+        start = watch.start(counted.start(last_dual(self, classes, len(y))), counted.shape)
+        y, weight = counted.numbers(y), counted.weights(weight)
         if self.kernel == "precomputed":
-            X = topk_sdca.Gram(jax.numpy.asarray(self._inner_products(X)))
-        elif self.fit_intercept:
-            X = with_ones(X)
-        watch, rows = Watch(self, "epoch"), dict(weight=weight, classes=len(classes))
-        start = watch.start(last_dual(self, classes, len(y)), (len(y), len(classes)))
+            products = self._inner_products(X)
+            products = counted.of_rows(counted.of_rows(products).T).T
+            X = topk_sdca.Gram(jax.numpy.asarray(products))
+        else:
+            X = with_ones(counted.of_rows(X)) if self.fit_intercept else counted.of_rows(X)
         more = dict(tol=tol, max_epochs=max_iter, start=start, observe=watch.observer(watch.dual))
         with watch:
             if self.solver == "admm":
                 name_of("variant", self.variant, topk_sdca.VARIANTS)
                 costs = C if weight is None else C * weight
                 loss: dict[str, Any] = dict(formulation=f"topk_{self.variant}", k=k, C=costs)
-                found = admm.solve(X, y, classes=len(classes), **loss, **more)
+                found = admm.solve(X, y, classes=size, **loss, **more)
             else:
                 loss = dict(variant=self.variant, gamma=gamma, seed=seed)
-                found = topk_sdca.solve(X, y, k, C, **rows, **loss, **more)
+                found = topk_sdca.solve(X, y, k, C, weight=weight, classes=size, **loss, **more)
         if found.status == Status.NONFINITE:
             raise ValueError("expected features and C whose products are finite, but they overflowed")
         self.n_iter_, self.objective_, self.dual_gap_ = found.epochs, found.primal, found.gap
         self.status_, self.reason_ = Status(found.status), found.reason
         if self.solver == "auto":
             self.reason_ = said_of_host(found.reason)
-        keep_dual(self, found.alpha)
+        keep_dual(self, counted.dual(found.alpha))
         watch.end(self.reason_, epochs=found.epochs, objective=found.primal, relative_gap=found.gap)
         if found.gap > tol:
             stalled = found.status == Status.STALLED
@@ -275,7 +284,8 @@ class TopKSVC(Probabilities, LinearClassifier):
                 ConvergenceWarning,
                 stacklevel=4,  # the caller of a decorated method
             )
-        return np.ascontiguousarray(found.W.T)
+        W = counted.every_row(found.W) if self.kernel == "precomputed" else found.W
+        return np.ascontiguousarray(W.T)
 
     def _inner_products(self, X):
         K = X.toarray() if sp.issparse(X) else X

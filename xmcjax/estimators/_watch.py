@@ -112,11 +112,3 @@ def keep_dual(estimator: Any, alpha: sp.csr_array) -> None:
         estimator._dual = alpha
     else:
         vars(estimator).pop("_dual", None)
-
-
-def of_all_rows(alpha: sp.csr_array, kept: np.ndarray, n: int) -> sp.csr_array:
-    """Dual variables of the rows that were kept as those of all n rows."""
-    counts = np.zeros(n, np.int64)
-    counts[kept] = np.diff(alpha.indptr)
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    return sp.csr_array((alpha.data, alpha.indices, indptr), shape=(n, alpha.shape[1]))

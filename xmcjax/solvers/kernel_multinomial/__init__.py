@@ -28,6 +28,7 @@ from xmcjax.solvers.kernel_multinomial._problem import (
 )
 from xmcjax.solvers.kernel_multinomial._run import run, step
 from xmcjax.solvers.kernel_multinomial._solver import SOLVER, fit
+from xmcjax.solvers.kernel_multinomial._some_classes import SomeClasses
 from xmcjax.solvers.kernel_multinomial._state import Phase, State, init
 from xmcjax.solvers.kernel_multinomial._systems import HParams, Solved, cg_in_functions
 from xmcjax.solvers.kernel_multinomial._tuning import CvObjective, KernelModel, tune
@@ -49,6 +50,7 @@ __all__ = [
     "Phase",
     "Softmax",
     "Solved",
+    "SomeClasses",
     "State",
     "cg_in_functions",
     "chain_problem",

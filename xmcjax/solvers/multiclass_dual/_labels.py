@@ -31,6 +31,9 @@ _BYTES = 16 << 20
 _MARGIN = 0.9
 # Passes of ascent after which a label goes to other methods, where there are such.
 _PATIENCE = 300.0
+# Times that other methods take up a label again, each with half the tolerance of the last: their gap is that
+# of both classes, of which the one that is kept may have more than its half.
+_AGAIN = 3
 
 
 class Labels(NamedTuple):
@@ -160,15 +163,18 @@ class LabelHinges:
         passes, alpha = point.ended().passes, sp.csr_array(point.alpha)
         return self._certified(labels, alpha, passes, passes >= most), alpha
 
-    def _by_one(self, labels: Labels, most: np.ndarray, start: sp.csc_array | None = None) -> LabelSolution:
+    def _by_one(
+        self, labels: Labels, most: np.ndarray, start: sp.csc_array | None = None, again: int = _AGAIN
+    ) -> LabelSolution:
         """A problem of two classes for each label, by all methods that there are.
 
         Args:
             labels: k of them.
             most: passes that each may make, [k].
             start: dual variables [n, k] to start from; None for 0.
+            again: times that labels whose own gap is too large are taken up again.
         """
-        alpha, weights, passes, over = [], [], [], []
+        alpha, weights, passes, status = [], [], [], []
         for k in range(len(labels.numbers)):
             some = labels.some(np.array([k]))
             y = 1 - some.rows.toarray()[:, 0].astype(np.int32)  # the class 0 has the label
@@ -179,7 +185,7 @@ class LabelHinges:
                 formulation="ovr",
                 C=C,
                 classes=2,
-                tol=_MARGIN * self._tol,
+                tol=_MARGIN * self._tol / 2 ** (_AGAIN - again),
                 max_epochs=max(1, int(most[k])),
                 # the other class is the same problem with its signs turned
                 start=None if start is None else sp.csr_array(sp.hstack([start[:, [k]]] * 2)),
@@ -187,9 +193,16 @@ class LabelHinges:
             alpha.append(sp.csc_array(found.alpha)[:, [0]])
             weights.append(found.W[:, 0])
             passes.append(found.epochs + found.newton_steps)
-            over.append(found.status == Status.MAX_STEPS)
-        given = sp.csr_array(sp.hstack(alpha)), np.array(passes, np.float64), np.array(over)
-        return self._certified(labels, *given, np.stack(weights, axis=1))
+            status.append(found.status)
+        both, made, of_both = sp.csc_array(sp.hstack(alpha)), np.array(passes, np.float64), np.array(status)
+        over, W = of_both == Status.MAX_STEPS, np.stack(weights, axis=1)
+        ended = self._certified(labels, sp.csr_array(both), made, over, W)
+        behind = (ended.status == Status.STALLED) & (of_both == Status.CONVERGED) & (most - made >= 1)
+        which = np.flatnonzero(behind)
+        if which.size and again:
+            left = (most - made)[which]
+            self._improve(ended, which, self._by_one(labels.some(which), left, both[:, which], again - 1))
+        return ended
 
     def _certified(
         self,
