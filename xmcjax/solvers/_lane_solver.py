@@ -6,12 +6,25 @@ import jax.numpy as jnp
 
 from xmcjax.penalties import L2
 from xmcjax.solvers import newton_cg
+from xmcjax.solvers._base import Status
 from xmcjax.solvers._implicit import Conditions, differentiable, system_tolerance
-from xmcjax.solvers._protocol import Solution, Solver, Weights
+from xmcjax.solvers._protocol import Solution, Solver, Weights, check_state
+
+
+def _continued(problem: newton_cg.LaneProblem, state) -> newton_cg.State:
+    """Fresh lanes at the weights of a state: scores, direction and status may be those of another problem."""
+    lanes, features = problem.y.shape[1], problem.op.shape[1]
+    of_weights, of_lanes = (features, lanes), (lanes,)
+    check_state(state, newton_cg.State, w=of_weights, direction=of_weights, bias=of_lanes, status=of_lanes)
+    fresh = state.status == Status.FRESH
+    w = jnp.where(fresh, state.direction, state.w)
+    bias = jnp.where(fresh, state.direction_bias, state.bias)
+    return newton_cg.init(problem, w, bias)._replace(steps=state.steps, cg_steps=state.cg_steps)
 
 
 def _ended(problem: newton_cg.LaneProblem, hp, state) -> Solution:
-    state = newton_cg.run(problem, hp, newton_cg.init(problem) if state is None else state)
+    start = newton_cg.init(problem) if state is None else _continued(problem, state)
+    state = newton_cg.run(problem, hp, start)
     return Solution(Weights(state.w, state.bias), state.value, state.status, state)
 
 

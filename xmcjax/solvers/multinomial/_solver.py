@@ -7,7 +7,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from xmcjax.solvers._implicit import Conditions, differentiable, system_tolerance
-from xmcjax.solvers._protocol import Solution, Solver, Weights
+from xmcjax.solvers._protocol import Solution, Solver, Weights, check_state
 from xmcjax.solvers.multinomial import auto, newton
 from xmcjax.solvers.multinomial._problem import (
     Problem,
@@ -18,6 +18,7 @@ from xmcjax.solvers.multinomial._problem import (
     scores,
 )
 from xmcjax.solvers.multinomial._run import METHODS, run
+from xmcjax.solvers.multinomial._run import Solution as Record
 from xmcjax.solvers.multinomial._state import HParams, State
 
 
@@ -29,7 +30,10 @@ def _step(problem: Problem, hp: HParams, state: State) -> State:
     return METHODS[auto.first(problem, compiled=True)].step(problem, hp, state)
 
 
-def _ended(problem: Problem, hp: HParams, state: State | None) -> Solution:
+def _ended(problem: Problem, hp: HParams, state: State | Record | None) -> Solution:
+    """From the weights of a state, or of a record, which is the diagnostics of a solution."""
+    if not (state is None or isinstance(state, Record)):
+        check_state(state, State)
     W0, b0 = (None, None) if state is None else (state.W, state.bias)
     # the derivative is that at ∇G = 0
     gradient = hp.tolerance if hp.gradient_tolerance is None else hp.gradient_tolerance
