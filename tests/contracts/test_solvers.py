@@ -118,7 +118,7 @@ def test_init_and_step_are_what_run_is_made_of(name):
 
 
 def state_of(name, problem, kind):
-    """A state of a run of this problem: one that has ended, the same that runs on, or one after three steps."""
+    """A state of a run of this problem: one that has ended, the same as running, or one after three steps."""
     solver, hp = SOLVERS[name], CASES[name].tight
     if kind == "steps":
         state = solver.init(problem, hp)
@@ -197,7 +197,7 @@ def test_a_run_that_reached_its_limit_goes_on_with_a_higher_one(name):
 def test_a_state_that_is_none_of_the_problem_is_refused(name):
     solver, case = SOLVERS[name], CASES[name]
     problem = case.problem(np.float64, case.paths[0])
-    with pytest.raises(TypeError, match="^state: expected a State of xmcjax.solvers.*, got dict$"):
+    with pytest.raises(TypeError, match=r"^state: expected a State of xmcjax\.solvers.*, got dict$"):
         solver.run(problem, case.loose, {})
 
 

@@ -16,8 +16,8 @@ _IDLE = 200.0
 def closed(gap: jax.Array, most, size) -> jax.Array:
     """Whether gaps are at most `most`, and not below 0 by more than rounding.
 
-    A gap that is negative by more is that of dual variables outside of the dual set, such as those of another C.
-    The same of the native calls stands in native/dual/simd_instance_dual.cc.
+    A gap that is negative by more is that of dual variables outside of the dual set, such as those of another
+    C. The same of the native calls stands in native/dual/simd_instance_dual.cc.
 
     Args:
         gap: P − D, or that relative to `size`.

@@ -84,8 +84,8 @@ def certified(
         alpha: dual variables [n, m], in the dual set but for rounding.
         formulation: one of :mod:`xmcjax.solvers._formulations`, or its name.
         C: weight of the losses, a number, or one for each row, [n].
-        W: weights that may be better than those of the dual variables, float64 [d, m]; these are looked at where
-            the gap of the former is larger than `tol`.
+        W: weights that may be better than those of the dual variables, float64 [d, m]; these are looked at
+            where the gap of the former is larger than `tol`.
         tol: where the gap is larger, weights of float32 may be lengthened by up to 2,000 times their
             rounding.
         k: of the top-k losses.

@@ -15,7 +15,7 @@ from xmcjax.solvers._protocol import Solution, Solver, check_state, kinks
 
 
 def _continued(problem: instance_dual.Problem, state) -> instance_dual.State:
-    """Running lanes at the dual variables of a state, which may be outside of the dual set of this problem."""
+    """Running lanes at the dual variables of a state, which may be outside of this problem's dual set."""
     lanes, n, m = problem.lanes, problem.y.shape[0], problem.classes
     slots = state.index.shape[2] if isinstance(state, instance_dual.State) else 0
     if slots and problem.rows is not None:

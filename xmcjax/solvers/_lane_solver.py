@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax.numpy as jnp
 
 from xmcjax.penalties import L2
@@ -23,9 +25,17 @@ def _continued(problem: newton_cg.LaneProblem, state) -> newton_cg.State:
 
 
 def _ended(problem: newton_cg.LaneProblem, hp, state) -> Solution:
+    problem = _of_dtype(problem)
     start = newton_cg.init(problem) if state is None else _continued(problem, state)
     state = newton_cg.run(problem, hp, start)
     return Solution(Weights(state.w, state.bias), state.value, state.status, state)
+
+
+def _of_dtype(problem: newton_cg.LaneProblem) -> newton_cg.LaneProblem:
+    """The problem with all numbers in the dtype of its features: another weight may have another."""
+    names = ("weight", "shift", "tolerance")
+    numbers = {name: jnp.asarray(getattr(problem, name), problem.op.dtype) for name in names}
+    return dataclasses.replace(problem, **numbers)
 
 
 def _of_bias(l2_bias):
@@ -36,7 +46,7 @@ def _of_bias(l2_bias):
 
 def _evaluated(parameters, x: Weights):
     """∇f and f of each lane."""
-    problem, hp = parameters
+    problem, hp = _of_dtype(parameters[0]), parameters[1]
     if not isinstance(problem.penalty, L2):
         raise TypeError(f"expected the penalty l2 for derivatives of a solution, got {problem.penalty.name}")
     op, loss, dtype = differentiable(problem.op), problem.loss, problem.op.dtype
@@ -54,7 +64,7 @@ def _evaluated(parameters, x: Weights):
 
 def _solve(parameters, x: Weights, right: Weights) -> Weights:
     """H⁻¹ of a right side, by the CG of the Newton steps."""
-    problem, hp = parameters
+    problem, hp = _of_dtype(parameters[0]), parameters[1]
     op, dtype = problem.op, problem.op.dtype
     z = op.matmat(x.w) + x.bias + problem.shift
     D = problem.weight * problem.loss.score_curv(z, problem.y.astype(dtype))

@@ -233,9 +233,9 @@ def run(problem: Problem, hp: HParams, state: State) -> State:
     Where slots run out, visits choose the best x over as many classes as there are slots; where that
     was so in the epoch of a check, the slots are doubled.
 
-    What a state says is taken as it is: it is to be one of this problem, and lanes that have ended stay so. With
-    one of another C or of other features, give it to ``SOLVERS["instance_dual"].run``, or its dual variables to
-    :func:`xmcjax.solvers.topk_sdca.solve`.
+    What a state says is taken as it is: it is to be one of this problem, and lanes that have ended stay so.
+    Give one of another C or of other features to ``SOLVERS["instance_dual"].run``, or its dual variables
+    to :func:`xmcjax.solvers.topk_sdca.solve`.
 
     Example:
         >>> two = problem(Gram(jnp.eye(3)), [0, 1, 2], set_name="topk_alpha", bound=[[1.0], [10.0]])

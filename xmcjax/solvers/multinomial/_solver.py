@@ -37,22 +37,28 @@ def _ended(problem: Problem, hp: HParams, state: State | Record | None) -> Solut
     W0, b0 = (None, None) if state is None else (state.W, state.bias)
     # the derivative is that at ∇G = 0
     gradient = hp.tolerance if hp.gradient_tolerance is None else hp.gradient_tolerance
-    found = run(problem, "auto", hp._replace(gradient_tolerance=gradient), W0=W0, b0=b0)
+    found = run(_of_dtype(problem), "auto", hp._replace(gradient_tolerance=gradient), W0=W0, b0=b0)
     value, status = (jnp.asarray(a) for a in (found.value, found.status))
     value, status = value.astype(found.W.dtype), status.astype(jnp.int32)
     return Solution(Weights(found.W, found.bias), value, status, found)
 
 
+def _of_dtype(problem: Problem) -> Problem:
+    """The problem with all numbers in the dtype of its features: another λ may have another."""
+    numbers = {name: jnp.asarray(getattr(problem, name), problem.op.dtype) for name in ("weight", "l2")}
+    return dataclasses.replace(problem, **numbers)
+
+
 def _evaluated(parameters, x: Weights):
     """∇G and G."""
-    problem = dataclasses.replace(parameters[0], op=differentiable(parameters[0].op))
+    problem = _of_dtype(dataclasses.replace(parameters[0], op=differentiable(parameters[0].op)))
     now = evaluate_at(problem, x.w, scores(problem, x.w, x.bias))
     return Weights(now.gradient, now.bias_gradient), now.value
 
 
 def _solve(parameters, x: Weights, right: Weights) -> Weights:
     """H⁻¹ of a right side, by the CG of the Newton steps; the mean of the intercepts stays 0."""
-    problem, _ = parameters
+    problem = _of_dtype(parameters[0])
     Z = scores(problem, x.w, x.bias)
     last = centred(problem, right.bias) if problem.intercept else jnp.zeros_like(right.bias)
     right_side = jnp.concatenate([right.w, last[None, :]])
