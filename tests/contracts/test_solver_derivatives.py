@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support.processes import run_program
 from tests.support.solvers import CASES, SIGNS, C, X, Y
 from xmcjax import kernels, linops
 from xmcjax.kernels import GivenProducts
@@ -226,3 +227,90 @@ def test_tangents_that_are_numbers_of_python():
         return jnp.sum(SOLVERS["newton_cg"].run(*arguments(values, weight, shift, l2, r)).weights.w ** 2)
 
     np.testing.assert_allclose(jax.jvp(norm, (float(l2),), (1.0,))[1], jax.grad(norm)(l2), rtol=1e-9)
+
+
+@pytest.mark.parametrize("path", ["dense", "native", "jnp"])
+@pytest.mark.parametrize("name", ["newton_cg", "multinomial"])
+def test_numbers_of_another_dtype_than_the_features(name, path):
+    """A weight, and a λ, of float64 beside features of float32."""
+    solver, case = SOLVERS[name], CASES[name]
+    if path not in case.paths:
+        pytest.skip("no kernels")
+    problem = case.problem(np.float32, path)
+    wide = jnp.asarray(problem.weight, jnp.float64)
+
+    def value(weight, l2, problem=problem):
+        if name == "multinomial":
+            return solver.run(dataclasses.replace(problem, weight=weight, l2=l2), case.loose).value.sum()
+        return solver.run(dataclasses.replace(problem, weight=weight), case.loose._replace(l2=l2)).value.sum()
+
+    expected = jax.value_and_grad(value, (0, 1))(problem.weight, jnp.float32(0.5))
+    found = jax.value_and_grad(value, (0, 1))(wide, jnp.float64(0.5))
+    assert found[0].dtype == jnp.float32 and found[1][0].dtype == found[1][1].dtype == jnp.float64
+    _, moved = jax.jvp(lambda l2: value(wide, l2), (jnp.float64(0.5),), (jnp.float64(1.0),))
+    slopes = zip(found[1], expected[1], strict=True)
+    for ours, theirs in ((found[0], expected[0]), (moved, expected[1][1]), *slopes):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_problem_that_is_made_within_the_function():
+    """Features and weights that are traced; λ is given afterwards."""
+    solver, weight = SOLVERS["multinomial"], np.linspace(0.5, 2, N)
+    given = jnp.asarray(X), jnp.asarray(weight), 0.4
+
+    def value(values, weight, l2, inside=True):
+        made = solver.problem(linops.make(values if inside else X), Y, 1.0, weight=weight if inside else 1.0)
+        made = dataclasses.replace(made, op=linops.make(values), weight=weight, l2=jnp.asarray(l2))
+        return solver.run(made, solver.hparams(tolerance=1e-10)).value
+
+    found = jax.grad(value, (0, 1, 2))(*given)
+    expected = jax.grad(lambda *some: value(*some, inside=False), (0, 1, 2))(*given)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9)
+    with pytest.raises(ValueError, match="expected finite weights"):
+        jax.grad(lambda c: solver.problem(linops.make(X), Y, 1.0, weight=c).weight.sum())(-given[1])
+    with pytest.raises(ValueError, match="expected finite features"):
+        jax.grad(lambda x: solver.problem(linops.make(x), Y, 1.0).op.X.sum())(jnp.nan * given[0])
+    with pytest.raises(TypeError, match=r"^lam: expected a number, got one that is traced: make the problem"):
+        jax.grad(lambda l2: solver.problem(linops.make(X), Y, l2).l2)(0.5)
+
+
+SHARED = """
+import dataclasses
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, PartitionSpec as P
+from tests.support.solvers import CASES, N
+from xmcjax.solvers import SOLVERS
+
+LANES = 4
+mesh = Mesh(np.array(jax.devices()), ("lanes",))
+for name, path in (("newton_cg", "dense"), ("newton_cg", "jnp"), ("kernel_multinomial", "stored"),
+                   ("kernel_multinomial", "tiles"), ("kernel_multinomial", "exact")):
+    solver, case = SOLVERS[name], CASES[name]
+    problem, hp = case.problem(np.float64, path), case.tight
+    if name == "newton_cg":
+        y = jnp.tile(problem.y, 2), jnp.tile(problem.tolerance, 2)
+        part, specs = ("y", "tolerance"), (P(None, "lanes"), P("lanes"))
+    else:
+        y, part, specs = (jnp.tile(problem.weight, 2),), ("weight",), (P(None, "lanes"),)
+
+    def value(weight, *of_lanes):
+        made = dataclasses.replace(problem, **dict(zip(part, of_lanes)))
+        made = dataclasses.replace(made, weight=weight * made.weight)
+        return solver.run(made, hp).value
+
+    def both(scale, *of_lanes):
+        return value(scale, *of_lanes), jax.grad(lambda s: value(s[0], *of_lanes).sum())(scale[None])
+
+    run = jax.jit(jax.shard_map(both, mesh=mesh, in_specs=(P(), *specs), out_specs=(P("lanes"), P())))
+    found, slope = run(jnp.float64(1.3), *y)
+    optimum = jax.jit(lambda s, *y: (value(s, *y), jax.grad(lambda s: value(s, *y).sum())(s)))(1.3, *y)
+    np.testing.assert_allclose(found, optimum[0], rtol=1e-9)
+    np.testing.assert_allclose(slope[0], optimum[1], rtol=1e-6)
+print("agree")
+"""
+
+
+def test_the_devices_of_a_mesh_share_the_lanes():
+    """With the check of JAX of what varies over the devices, which is on by default."""
+    assert run_program(SHARED, devices=2) == "agree"

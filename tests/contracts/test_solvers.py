@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import chex
 import jax
 import numpy as np
 import pytest
 
-from tests.support.solvers import CASES
+from tests.support.solvers import CASES, N, X, Y
+from xmcjax import linops
 from xmcjax.solvers import SOLVERS, Solution, Status, multiclass_dual, multinomial
 
 NAMES = list(SOLVERS)
@@ -112,6 +115,107 @@ def test_init_and_step_are_what_run_is_made_of(name):
     found = solver.run(problem, case.loose, state)
     assert np.all(np.asarray(found.status) == Status.CONVERGED)
     np.testing.assert_allclose(np.asarray(found.value), case.optimum(), rtol=1e-3)
+
+
+def state_of(name, problem, kind):
+    """A state of a run of this problem: one that has ended, the same as running, or one after three steps."""
+    solver, hp = SOLVERS[name], CASES[name].tight
+    if kind == "steps":
+        state = solver.init(problem, hp)
+        for _ in range(3):
+            state = solver.step(problem, hp, state)
+        return state
+    state = solver.run(problem, hp).diagnostics
+    return state if kind == "ended" else state._replace(status=state.status * 0 + Status.RUNNING)
+
+
+def goes_on(name, path, factor, kind):
+    """Checks a run from a state of a problem whose numbers are `factor` times those of the problem."""
+    solver, case = SOLVERS[name], CASES[name]
+    problem = case.problem(np.float64, path)
+    before = dataclasses.replace(problem, **{case.number: getattr(problem, case.number) * factor})
+    found = solver.run(problem, case.tight, state_of(name, before, kind))
+    assert np.all(np.asarray(found.status) == Status.CONVERGED)
+    np.testing.assert_allclose(np.asarray(found.value), case.optimum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["ended", "running", "steps"])
+@pytest.mark.parametrize("factor", [1, 30, 1 / 30])
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("multi")])
+def test_a_state_of_a_problem_with_other_numbers_leads_to_the_optimum(name, factor, kind):
+    goes_on(name, CASES[name].paths[0], factor, kind)
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if not path.startswith("multi")])
+def test_a_state_that_has_ended_is_judged_anew_on_every_path(path):
+    goes_on(*path.split("-"), 30, "ended")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("multi")])
+def test_a_state_of_other_features_leads_to_the_optimum(name):
+    solver, case = SOLVERS[name], CASES[name]
+    problem = case.problem(np.float64, case.paths[0])
+    rows = np.arange(N)[::-1]
+    reordered = dict(op=linops.make(X[rows])) if name != "kernel_multinomial" else {}
+    if name == "admm":
+        parts = SOLVERS["admm"].problem(linops.make(3 * X[rows]), Y, formulation="cs")
+        reordered = {part: getattr(parts, part) for part in ("op", "features", "eigenvalue", "rotation")}
+    if name == "instance_dual":
+        reordered["squared_norms"] = problem.squared_norms[rows]
+    if name == "kernel_multinomial":
+        reordered["kernel"] = dataclasses.replace(problem.kernel, v=50 * problem.kernel.v)
+    for kind in ("ended", "running", "steps"):
+        state = state_of(name, dataclasses.replace(problem, **reordered), kind)
+        found = solver.run(problem, case.tight, state)
+        assert np.all(np.asarray(found.status) == Status.CONVERGED)
+        np.testing.assert_allclose(np.asarray(found.value), case.optimum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_a_state_of_a_problem_with_other_numbers_under_jit(name):
+    solver, case = SOLVERS[name], CASES[name]
+    problem = case.problem(np.float64, case.paths[0])
+    before = dataclasses.replace(problem, **{case.number: getattr(problem, case.number) / 30})
+    state = solver.run(before, case.tight).diagnostics
+    value, status = jax.jit(lambda *given: solver.run(given[0], case.tight, given[1])[1:3])(problem, state)
+    assert np.all(np.asarray(status) == Status.CONVERGED)
+    np.testing.assert_allclose(np.asarray(value), case.optimum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_that_reached_its_limit_goes_on_with_a_higher_one(name):
+    solver, case = SOLVERS[name], CASES[name]
+    problem = case.problem(np.float64, case.paths[0])
+    limited = solver.run(problem, case.limited)
+    assert np.all(np.asarray(limited.status) == Status.MAX_STEPS)
+    found = solver.run(problem, case.tight, limited.diagnostics)
+    assert np.all(np.asarray(found.status) == Status.CONVERGED)
+    np.testing.assert_allclose(np.asarray(found.value), case.optimum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_state_that_is_none_of_the_problem_is_refused(name):
+    solver, case = SOLVERS[name], CASES[name]
+    problem = case.problem(np.float64, case.paths[0])
+    with pytest.raises(TypeError, match=r"^state: expected a State of xmcjax\.solvers.*, got dict$"):
+        solver.run(problem, case.loose, {})
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if not path.startswith("multi")])
+def test_a_state_of_other_shapes_is_refused(path):
+    name, path = path.split("-")
+    solver, case = SOLVERS[name], CASES[name]
+    problem = case.problem(np.float64, path)
+    state = solver.init(problem, case.loose)
+    lane = {"newton_cg": -1, "kernel_multinomial": -1}
+    for field in ("w", "alpha", "dual"):
+        if hasattr(state, field):
+            array = getattr(state, field)
+            axis = array.ndim - 1 if name in lane else array.ndim - 2
+            one = jax.numpy.take(array, jax.numpy.arange(1), axis=axis)
+            state = state._replace(**{field: one})
+    with pytest.raises(ValueError, match=r"^state: expected \w+ \[.*\] for this problem, got \[.*\]$"):
+        solver.run(problem, case.loose, state)
 
 
 @pytest.mark.parametrize("name", NAMES)

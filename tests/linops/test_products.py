@@ -148,3 +148,21 @@ def test_rows_of_a_dense_operator_are_those_of_numpy():
         np.testing.assert_array_equal(op.take_rows(rows).matmat(jnp.eye(2)), A[rows])
     with pytest.raises(IndexError, match="7 is out of bounds"):
         op.take_rows([0, 7])
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (31, 0), (0, 0)])
+@pytest.mark.parametrize("backend", ["jnp", "native", "dense"])
+def test_products_of_no_rows_and_of_no_columns(backend, shape):
+    if backend == "native" and not linops.native_ready():
+        pytest.skip("no kernels")
+    n, d = shape
+    op = linops.make(np.zeros(shape) if backend == "dense" else sp.csr_matrix(shape), backend=backend)
+    V, C = jnp.ones((d, 2), op.dtype), jnp.ones((n, 2), op.dtype)
+    for found, size in (
+        (op.matmat(V), (n, 2)),
+        (op.rmatmat(C), (d, 2)),
+        (op.squared_rmatmat(C), (d, 2)),
+        (op.gram_matmat(C, V), (d, 2)),
+        (op.row_norms2(), (n,)),
+    ):
+        np.testing.assert_array_equal(found, np.zeros(size))

@@ -88,6 +88,34 @@ def test_small_losses_keep_their_digits():
     np.testing.assert_allclose(g[:, 0], -small, rtol=4e-6)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        losses.softmax_cross_entropy,
+        losses.sparsemax,
+        partial(losses.topk_entropy, k=2),
+        partial(losses.truncated_topk_entropy, k=2),
+    ],
+)
+def test_scores_whose_differences_overflow(loss, dtype):
+    most = 0.9 * float(jnp.finfo(dtype).max)
+    whole = not isinstance(loss, partial)
+    rows = {
+        (-most, most, 0.0): ((0, 0, 0), 0),
+        (most, -most, most): ((0.5, -1, 0.5), jnp.inf),
+        (most, -most, 0.0): ((1, -1, 0), jnp.inf),
+        (most, -most, 0.95 * most): ((1, -1, 0), jnp.inf),
+    }
+    for place, (scores, (slope, value)) in enumerate(rows.items()):
+        z = jnp.asarray(scores, dtype)
+        found, gradient = jax.value_and_grad(loss)(z, 1)
+        assert np.all(np.isfinite(gradient)) and np.all(np.isfinite(jax.hessian(loss)(z, 1)))
+        if place < 2 or whole:  # of two classes that count there are no others
+            assert found == value
+            np.testing.assert_allclose(gradient, slope, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_minus_infinity_is_a_closed_class_and_nan_is_handed_on(name):
     z, y = examples()

@@ -363,3 +363,26 @@ def test_lanes_that_the_device_has_no_room_for(monkeypatch, compilations):
         admm.init(problem(X, y[:17], "ww", C=np.ones(fewer + 3)))
     # within jit nothing is counted: the program is that of the caller
     assert jax.jit(lambda lanes: admm.init(lanes).rho)(lanes).shape == (30,)
+
+
+def test_a_gap_far_below_0_is_no_end():
+    """The best values of a large C are those of no small one."""
+    X, y = svm_problem(n=31, d=5, m=4)
+    before, after = (problem(X, y, "cs", C=C) for C in (1.0, 0.05))
+    hp = admm.HParams(max_steps=300)
+    state = admm.run(before, hp, admm.init(before))
+    found = admm.run(after, hp, state._replace(status=jnp.full_like(state.status, Status.RUNNING)))
+    assert found.gap[0] < -1 and found.status[0] == Status.MAX_STEPS
+
+
+@pytest.mark.parametrize("formulation", admm.LOSSES)
+def test_the_protocol_goes_on_where_a_state_was(formulation):
+    X, y = svm_problem(n=31, d=5, m=4)
+    one, hp = problem(X, y, formulation, C=1.0), admm.HParams(tol=1e-6, max_steps=100_000)
+    whole = SOLVER.run(one, hp)
+    half = hp._replace(max_steps=int(whole.diagnostics.steps[0]) // 2)
+    found = SOLVER.run(one, hp, SOLVER.run(one, half).diagnostics)
+    assert found.diagnostics.steps[0] <= whole.diagnostics.steps[0]
+    np.testing.assert_allclose(found.value, whole.value, rtol=1e-6)
+    more = SOLVER.run(one, hp, found.diagnostics).diagnostics.steps - found.diagnostics.steps
+    assert more[0] <= 50

@@ -371,3 +371,15 @@ def test_sparse_rows_are_dense_rows():
     weights = [topk_sdca.weights(problem, solve(problem, hp)) for problem in (dense, sparse)]
     np.testing.assert_allclose(weights[0], weights[1], atol=1e-11)
     assert isinstance(sparse.op, linops.Csr) and sp.issparse(sparse.op.to_scipy())
+
+
+@pytest.mark.parametrize("backend", [pytest.param("native", marks=needs_native), "jnp"])
+def test_a_gap_far_below_0_is_no_end(backend):
+    """Dual variables of a large C are outside of the dual set of a small one."""
+    X, y = svm_problem(n=31, d=5, m=3)
+    before, after = (make(X, y, "topk_beta", C=C, k=2, backend=backend) for C in (1.0, 0.05))
+    state, hp = topk_sdca.init(before), topk_sdca.HParams(max_epochs=30)
+    for _ in range(5):
+        state = topk_sdca.step(before, hp, state)
+    found = topk_sdca.run(after, hp, state)
+    assert found.gap[0] >= -1e-9 or found.status[0] == Status.MAX_STEPS

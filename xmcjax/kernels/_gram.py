@@ -255,7 +255,7 @@ def _product(kernel, A, B, stored, S: jax.Array, rows: int) -> jax.Array:
         part = _stacked_product(_tile(kernel, A, B, start, rows, count), S)
         return jax.lax.dynamic_update_slice_in_dim(out, part, start, axis=0), None
 
-    out = jnp.zeros((m, count, S.shape[2]), A.dtype)
+    out = native.varying_like(jnp.zeros((m, count, S.shape[2]), A.dtype), (kernel, A, B, S))
     return jax.lax.scan(write, out, _starts(m, rows)[0])[0]
 
 
@@ -318,6 +318,7 @@ def _product_backward(rows, residual, U):
         jnp.zeros_like(S) if in_tiles else None,
     )
     if of_kernel or points or in_tiles:
+        first = native.varying_like(first, (kernel, A, B, S, U))
         (d_leaves, d_points, d_S), _ = jax.lax.scan(add, first, _starts(m, rows))
         kernel_bar = jax.tree.unflatten(form, d_leaves) if of_kernel else None
         S_bar = d_S if in_tiles else S_bar

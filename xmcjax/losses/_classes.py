@@ -64,12 +64,25 @@ class Rows(NamedTuple):
         """z_y, [...]."""
         return jnp.take_along_axis(self.values, self.labels[..., None], axis=-1, mode="clip")[..., 0]
 
-    def margins(self) -> jax.Array:
+    def margins(self, base: jax.Array | None = None) -> jax.Array:
         """a_j = z_j − z_y of the open classes j ≠ y, −∞ elsewhere; [..., m].
 
-        Differences come first: they are exact where they are small, however large the scores.
+        With a base [...] it is what z_j is above that. Differences come first: they are exact where they are
+        small, however large the scores.
         """
-        return jnp.where(self.others, self.values - self.at_label()[..., None], -jnp.inf)
+        base = self.at_label() if base is None else base
+        return jnp.where(self.others, self.values - base[..., None], -jnp.inf)
+
+    def base(self, most: jax.Array, part: float) -> tuple[jax.Array, jax.Array]:
+        """(z_y, 0); where z_y is farther from `most` [...] than the dtype reaches, (c, c − z_y).
+
+        c is this part of the way from z_y to `most`. For losses of which E(a + t) = E(a) + t.
+        """
+        own = self.at_label()
+        z = jax.lax.stop_gradient(own)
+        far = jnp.isposinf(most - z) & jnp.isfinite(most) & jnp.isfinite(z)
+        between = part * most + (1 - part) * z
+        return jnp.where(far, between, own), jnp.where(far, between - own, 0)
 
 
 def whole_rows(array: Maybe) -> Maybe:

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 
 from xmcjax.losses._classes import Rows, checked_k, evaluate
 from xmcjax.losses._conjugates import entropy, on_domain
-from xmcjax.losses._largest import largest_gains, membership
+from xmcjax.losses._largest import largest_scores, membership
 from xmcjax.losses._topk_hinge import topk_simplex_duals
 
 
@@ -138,15 +138,24 @@ def truncated_topk_entropy(scores, labels, k: int, *, where=None) -> jax.Array:
 
 
 def _topk_entropy(rows: Rows, k: int):
-    a = rows.margins()
-    return jax.nn.softplus(_capped_logsumexp(a, largest_gains(rows, a, 0, k), k)[0])
+    top = largest_scores(rows, k)
+    base, rise = rows.base(top[..., 0], 0.5)
+    least = jax.lax.stop_gradient(base)[..., None]
+    return _of_exponent(_capped_logsumexp(rows.margins(base), top - least, k)[0], rise)
 
 
 def _truncated_topk_entropy(rows: Rows, k: int):
     if k == 1:
         return _topk_entropy(rows, k)
-    a = rows.margins()
-    return jax.nn.softplus(_tail_logsumexp(a, largest_gains(rows, a, 0, k), k))
+    top = largest_scores(rows, k)
+    base, rise = rows.base(top[..., -1], 0.5)
+    least = jax.lax.stop_gradient(base)[..., None]
+    return _of_exponent(_tail_logsumexp(rows.margins(base), top - least, k), rise)
+
+
+def _of_exponent(E: jax.Array, rise: jax.Array) -> jax.Array:
+    """log(1 + e^E) of an E less `rise`, and 0 of −∞."""
+    return jax.nn.softplus(jnp.where(jnp.isneginf(E), E, E + rise))
 
 
 def _topk_entropy_conjugate(rows: Rows, k: int):

@@ -24,9 +24,20 @@ def largest(a: jax.Array, k: int) -> jax.Array:
 
 def largest_gains(rows: Rows, h: jax.Array, shift: float, k: int) -> jax.Array:
     """The k largest of h = shift + ``rows.margins()``, falling, [..., k], for k < m. It has no derivative."""
-    values = jax.lax.stop_gradient(rows.values)
-    if k == 1 or rows.masked or not native.topk_by_kernel(values, k + 1):
+    if not _by_kernel(rows, k):
         return largest(jax.lax.stop_gradient(h), k)
+    return shift + (largest_scores(rows, k) - jax.lax.stop_gradient(rows.at_label())[..., None])
+
+
+def _by_kernel(rows: Rows, k: int) -> bool:
+    return k > 1 and not rows.masked and native.topk_by_kernel(rows.values, k + 1)
+
+
+def largest_scores(rows: Rows, k: int) -> jax.Array:
+    """The k largest scores of the open classes other than y, falling, [..., k]. It has no derivative."""
+    values = jax.lax.stop_gradient(rows.values)
+    if not _by_kernel(rows, k):
+        return largest(jnp.where(rows.others, values, -jnp.inf), k)
     # The kernel reads the scores as they are, and no array of margins is written: rounded differences from
     # one number have the order of the scores. Of the k + 1 largest scores the label's is left out, or else
     # the last one.
@@ -35,8 +46,7 @@ def largest_gains(rows: Rows, h: jax.Array, shift: float, k: int) -> jax.Array:
     left_out = jnp.min(jnp.where(places == rows.labels[..., None], place, k), axis=-1, keepdims=True)
     top = jnp.where(place[..., :k] < left_out, top[..., :k], top[..., 1:])
     # NaN of either sign is to be seen, see `largest`; XLA looks where it counts entries of the same value
-    top = jnp.where(jnp.any(jnp.isnan(values), axis=-1, keepdims=True), jnp.nan, top)
-    return shift + (top - jax.lax.stop_gradient(rows.at_label())[..., None])
+    return jnp.where(jnp.any(jnp.isnan(values), axis=-1, keepdims=True), jnp.nan, top)
 
 
 def _by_passes(a: jax.Array, k: int) -> jax.Array:

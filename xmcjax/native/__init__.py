@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from xmcjax.native._ffi import project_box as project_box
     from xmcjax.native._ffi import project_topk as project_topk
     from xmcjax.native._ffi import project_weighted as project_weighted
+    from xmcjax.native._ffi import varying_like as varying_like
     from xmcjax.native._gate import Gate as Gate
     from xmcjax.native._partition import by_rows as by_rows
     from xmcjax.native._proximal import Proximal as Proximal
@@ -96,7 +97,15 @@ _LATE = {
         "cuda_project_weighted",
     ),
     "_dual_point": ("Assessment",),
-    "_ffi": ("available", "available_here", "call", "project_box", "project_topk", "project_weighted"),
+    "_ffi": (
+        "available",
+        "available_here",
+        "call",
+        "project_box",
+        "project_topk",
+        "project_weighted",
+        "varying_like",
+    ),
     "_gate": ("Gate",),
     "_partition": ("by_rows",),
     "_proximal": ("Proximal",),

@@ -96,9 +96,24 @@ def call(name: str, /, *, vmap_method: str = "sequential", sizes=None, **given: 
     return {f.name: result for f, result in zip(fields, made, strict=True)}
 
 
+def varying_like(tree: Any, given: Any) -> Any:
+    """The arrays of a tree, varying over the axes of a mesh as those of `given` do in shard_map.
+
+    Where a loop begins with constants they vary over none, and what comes of a step does.
+    """
+    if not _in_shard_map():
+        return tree
+    one = sum(jnp.sum(jnp.asarray(a).ravel()[:1]).astype(jnp.float32) for a in jax.tree.leaves(given))
+    return jax.tree.map(lambda a: jnp.where(one == one, a, a), tree)
+
+
+def _in_shard_map() -> bool:
+    return AxisType.Manual in jax.sharding.get_abstract_mesh().axis_types
+
+
 def varying_results(out: list[jax.ShapeDtypeStruct], read: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
     """The results of a call: in shard_map they vary over the axes of the mesh as the arguments do."""
-    if AxisType.Manual not in jax.sharding.get_abstract_mesh().axis_types:
+    if not _in_shard_map():
         return out
     return jax.eval_shape(
         lambda *a: [jnp.broadcast_to(sum(jnp.sum(one).astype(o.dtype) for one in a), o.shape) for o in out],

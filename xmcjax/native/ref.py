@@ -11,18 +11,23 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from xmcjax.native._ffi import varying_like
+
 
 # Outside jit, a loop whose body is a new function is compiled at every call.
 @functools.partial(jax.jit, static_argnums=4)
 def csr_matmat(value, column, row, V, n: int):
     """X V, [n, B]."""
     V = jnp.asarray(V)  # an array of NumPy cannot be looked up by what is traced
+    nothing = jnp.zeros((n, V.shape[1]), value.dtype)
+    if 0 in (n, V.shape[0]):  # no row, or no column, that an entry could be in
+        return nothing
 
     def add(out, entries):
         value, column, row = entries
         return out.at[row].add(value[:, None] * V[column]), None
 
-    out, _ = jax.lax.scan(add, jnp.zeros((n, V.shape[1]), value.dtype), (value, column, row))
+    out, _ = jax.lax.scan(add, varying_like(nothing, (value, V)), (value, column, row))
     return out
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 # Projected gradients that a method begins with: variables are left as they are below a tenth of it.
@@ -9,6 +11,20 @@ EPS = 0.01
 # Passes in float32 without a fall of the gap by a tenth after which rounding is taken to be the reason, at
 # least; it may also be half of all passes that were made.
 _IDLE = 200.0
+
+
+def closed(gap: jax.Array, most, size) -> jax.Array:
+    """Whether gaps are at most `most`, and not below 0 by more than rounding.
+
+    A gap that is negative by more is that of dual variables outside of the dual set, such as those of another
+    C. The same of the native calls stands in native/dual/simd_instance_dual.cc.
+
+    Args:
+        gap: P − D, or that relative to `size`.
+        most: that is enough.
+        size: P, or 1 for relative gaps.
+    """
+    return (gap <= most) & (gap >= -(float(jnp.finfo(gap.dtype).eps) ** 0.25) * size)
 
 
 class Accuracy:

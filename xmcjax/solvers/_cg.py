@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xmcjax.native import varying_like
+
 # What counts of the bound on what is unknown of the fall of the model: it lies far above; and how many times
 # what is enough the whole may then be where progress is slow. The same numbers in
 # native/newton/conjugate_gradients.h.
@@ -74,6 +76,7 @@ def cg(
     fall = before_step(progress, first)
     settled = jnp.zeros_like(lanes)
     carry = (jnp.zeros_like(b), b, z, first, fall, settled, lanes, jnp.zeros(lanes.shape, jnp.int32))
+    carry = varying_like(carry, (b, z, lanes))
 
     def unfinished(carry):
         *_, open_, steps = carry

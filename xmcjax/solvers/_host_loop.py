@@ -16,7 +16,7 @@ import numpy as np
 
 from xmcjax._device_memory import check_program
 from xmcjax._pytrees import is_traced
-from xmcjax.native import awaited
+from xmcjax.native import awaited, varying_like
 
 # Seconds that a call may take; below them the next one makes as many iterations as fit in, at least twice and
 # at most eight times as many as the last one, because later ones may take longer.
@@ -79,7 +79,7 @@ def run_in_calls(
         observe: called with the state after each call; or None.
     """
     if is_traced((problem, hp, state)):
-        return advance(problem, hp, state, ALL)
+        return advance(problem, hp, varying_like(state, (problem, hp)), ALL)
     calls = Calls(advance, problem, hp)
     while running(state):
         state = calls(state)

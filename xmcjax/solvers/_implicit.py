@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from xmcjax.linops import Csr, Dense, LinOp
+from xmcjax.native import varying_like
 
 
 class Conditions(NamedTuple):
@@ -57,6 +58,9 @@ def _implicit_jvp(conditions: Conditions, primals, tangents):
     x, value = primals[1:]
     if not places:
         return (x, value), jax.tree.map(jnp.zeros_like, (x, value))
+    # all of them vary alike in shard_map, or the transpose of a transpose below is none
+    operand = tuple(moved[i] for i in places)
+    leaves, x, value, operand = varying_like((leaves, x, value, operand), (leaves, x))
     leaves, fixed_x = _once((leaves, x))
     parameters = jax.tree.unflatten(form, leaves)
 
@@ -81,7 +85,7 @@ def _implicit_jvp(conditions: Conditions, primals, tangents):
         of_x, of_value = cotangent
         return pulled((_negative(conditions.transposed(parameters, fixed_x, of_x)), of_value))
 
-    return (x, value), _linear(forward, reverse, tuple(moved[i] for i in places), (x, value))
+    return (x, value), _linear(forward, reverse, operand, (x, value))
 
 
 implicit.defjvp(_implicit_jvp, symbolic_zeros=True)

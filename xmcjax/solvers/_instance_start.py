@@ -22,28 +22,40 @@ def started(problem: Problem, state: Any, alpha: sp.csr_array | None) -> Any:
         state: of :func:`xmcjax.solvers.instance_dual.init`.
         alpha: [n, m], in the dual set; None or of shape [0, 0] leaves the state as it is.
     """
-    if alpha is None or not alpha.size:
-        return state
-    dtype, y, form = np.dtype(problem.op.dtype), np.asarray(problem.y), NAMES[problem.set_name]
-    n, m = alpha.shape
-    index = np.asarray(state.index)
-    if state.index.shape[2]:
-        counts = np.diff(alpha.indptr)
-        width = min(max(state.index.shape[2], int(counts.max(initial=0))), m - 1)
-        row = np.repeat(np.arange(n), counts)
-        place = np.arange(alpha.nnz) - np.repeat(alpha.indptr[:-1], counts)
-        dual, index = np.zeros((1, n, width), dtype), np.zeros((1, n, width), np.int32)
-        dual[0, row, place], index[0, row, place] = alpha.data, alpha.indices
+    return state if alpha is None or not alpha.size else placed(problem, state, [alpha])
+
+
+def placed(problem: Problem, state: Any, alphas: list[sp.csr_array]) -> Any:
+    """A state at the dual variables of its lanes, each [n, m], in the dual set."""
+    dtype, (n, m), index = np.dtype(problem.op.dtype), alphas[0].shape, np.asarray(state.index)
+    if index.shape[2]:
+        most = max(int(np.diff(alpha.indptr).max(initial=0)) for alpha in alphas)
+        width = min(max(index.shape[2], most), m - 1)
+        dual = np.zeros((len(alphas), n, width), dtype)
+        index = np.zeros(dual.shape, np.int32)
+        for lane, alpha in enumerate(alphas):
+            row = np.repeat(np.arange(n), np.diff(alpha.indptr))
+            place = np.arange(alpha.nnz) - alpha.indptr[row]
+            dual[lane, row, place], index[lane, row, place] = alpha.data, alpha.indices
     else:
-        dual = alpha.toarray().astype(dtype)[None]
-    op: Any = problem.op
-    if isinstance(op, Gram):
-        a = form.coefficients(alpha.toarray(), y)
-        weights = (np.asarray(op.K, np.float64) @ a).T
-    else:
-        W = weights_of(op.to_scipy() if isinstance(op, Csr) else np.asarray(op.X), y, alpha, form)
-        weights = W if isinstance(op, Csr) else W.T
+        dual = np.stack([alpha.toarray().astype(dtype) for alpha in alphas])
+    weights = np.stack([_weights(problem, alpha).astype(dtype) for alpha in alphas])
     # copies: the buffers of a state are given away
-    return state._replace(
-        weights=jnp.array(weights[None].astype(dtype)), dual=jnp.array(dual), index=jnp.array(index)
-    )
+    return state._replace(weights=jnp.array(weights), dual=jnp.array(dual), index=jnp.array(index))
+
+
+def _weights(problem: Problem, alpha: sp.csr_array) -> np.ndarray:
+    """The weights of dual variables as a state has those of a lane, in float64."""
+    op: Any = problem.op
+    y, form = np.asarray(problem.y), NAMES[problem.set_name]
+    if isinstance(op, Gram):
+        return as_weights(problem, form.coefficients(alpha.toarray(), y))
+    X = op.to_scipy() if isinstance(op, Csr) else np.asarray(op.X)
+    return as_weights(problem, weights_of(X, y, alpha, form))
+
+
+def as_weights(problem: Problem, W: np.ndarray) -> np.ndarray:
+    """Weights [d, m] as a state has them; of a :class:`Gram` the scores of coefficients [n, m]."""
+    if isinstance(problem.op, Gram):
+        return (np.asarray(problem.op.K, np.float64) @ W).T
+    return W if isinstance(problem.op, Csr) else W.T

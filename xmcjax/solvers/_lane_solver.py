@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax.numpy as jnp
 
 from xmcjax.penalties import L2
 from xmcjax.solvers import newton_cg
+from xmcjax.solvers._base import Status
 from xmcjax.solvers._implicit import Conditions, differentiable, system_tolerance
-from xmcjax.solvers._protocol import Solution, Solver, Weights
+from xmcjax.solvers._protocol import Solution, Solver, Weights, check_state
+
+
+def _continued(problem: newton_cg.LaneProblem, state) -> newton_cg.State:
+    """Fresh lanes at the weights of a state: scores, direction and status may be those of another problem."""
+    lanes, features = problem.y.shape[1], problem.op.shape[1]
+    of_weights, of_lanes = (features, lanes), (lanes,)
+    check_state(state, newton_cg.State, w=of_weights, direction=of_weights, bias=of_lanes, status=of_lanes)
+    fresh = state.status == Status.FRESH
+    w = jnp.where(fresh, state.direction, state.w)
+    bias = jnp.where(fresh, state.direction_bias, state.bias)
+    return newton_cg.init(problem, w, bias)._replace(steps=state.steps, cg_steps=state.cg_steps)
 
 
 def _ended(problem: newton_cg.LaneProblem, hp, state) -> Solution:
-    state = newton_cg.run(problem, hp, newton_cg.init(problem) if state is None else state)
+    problem = _of_dtype(problem)
+    start = newton_cg.init(problem) if state is None else _continued(problem, state)
+    state = newton_cg.run(problem, hp, start)
     return Solution(Weights(state.w, state.bias), state.value, state.status, state)
+
+
+def _of_dtype(problem: newton_cg.LaneProblem) -> newton_cg.LaneProblem:
+    """The problem with all numbers in the dtype of its features: another weight may have another."""
+    names = ("weight", "shift", "tolerance")
+    numbers = {name: jnp.asarray(getattr(problem, name), problem.op.dtype) for name in names}
+    return dataclasses.replace(problem, **numbers)
 
 
 def _of_bias(l2_bias):
@@ -23,7 +46,7 @@ def _of_bias(l2_bias):
 
 def _evaluated(parameters, x: Weights):
     """∇f and f of each lane."""
-    problem, hp = parameters
+    problem, hp = _of_dtype(parameters[0]), parameters[1]
     if not isinstance(problem.penalty, L2):
         raise TypeError(f"expected the penalty l2 for derivatives of a solution, got {problem.penalty.name}")
     op, loss, dtype = differentiable(problem.op), problem.loss, problem.op.dtype
@@ -41,7 +64,7 @@ def _evaluated(parameters, x: Weights):
 
 def _solve(parameters, x: Weights, right: Weights) -> Weights:
     """H⁻¹ of a right side, by the CG of the Newton steps."""
-    problem, hp = parameters
+    problem, hp = _of_dtype(parameters[0]), parameters[1]
     op, dtype = problem.op, problem.op.dtype
     z = op.matmat(x.w) + x.bias + problem.shift
     D = problem.weight * problem.loss.score_curv(z, problem.y.astype(dtype))

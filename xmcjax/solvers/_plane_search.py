@@ -25,6 +25,7 @@ import jax.numpy as jnp
 
 from xmcjax import native
 from xmcjax.linops import Grouped
+from xmcjax.native import varying_like
 
 if TYPE_CHECKING:
     from xmcjax.solvers._lane_problem import LaneProblem
@@ -225,6 +226,7 @@ def plane_search(
         failed=jnp.zeros_like(lanes),
         trial=jnp.int32(0),
     )
+    search = varying_like(search, (plane, lanes))
     search = jax.lax.while_loop(lambda s: jnp.any(s.searching), advance, search)
     return search.t, search.beta, search.failed
 

@@ -71,6 +71,27 @@ class Solution(NamedTuple):
         )
 
 
+def check_state(state, kind: type, **shapes: tuple[int, ...]) -> None:
+    """Raises where a state that ``run`` is given is none of the problem's shapes.
+
+    Args:
+        state: that is given.
+        kind: the class of the solver's states.
+        shapes: of some of its arrays in this problem.
+
+    Raises:
+        TypeError: another class.
+        ValueError: other shapes.
+    """
+    if not isinstance(state, kind):
+        made = f"a {kind.__name__} of {kind.__module__.removesuffix('._state').removesuffix('._steps')}"
+        raise TypeError(f"state: expected {made}, as init makes it, got {type(state).__name__}")
+    for name, shape in shapes.items():
+        found = getattr(state, name).shape
+        if found != shape:
+            raise ValueError(f"state: expected {name} {list(shape)} for this problem, got {list(found)}")
+
+
 def kinks(name: str) -> str:
     """Why a solver of hinge losses has no derivative, for :attr:`Solver.derivative`.
 
@@ -96,7 +117,7 @@ class Solver:
         init: ``(problem, hp)`` -> the state at the solver's own start; more arguments are its own.
         step: ``(problem, hp, state)`` -> the state after one iteration; ended lanes stay as they are.
         ended: ``(problem, hp, state or None)`` -> the solution without derivatives; None for the solver's
-            own start.
+            own start. The state may be that of a problem with other numbers.
         derivative: the conditions of the implicit function theorem with parameters (problem, hp) and the
             weights as x, or a sentence that says why there is no derivative.
         pure: whether ``run`` may be part of a jitted or vmapped function; one that is not works on the host.
@@ -132,13 +153,16 @@ class Solver:
         Args:
             problem: of `problem`.
             hp: of `hparams`; None for its defaults.
-            state: to start from; None for the solver's own start.
+            state: to go on from, running or ended: of this problem, or of one that has the same shapes and
+                other numbers, such as another C, λ or kernel. Its weights or dual variables are the start
+                (these are brought into the dual set of this problem first), and its counts go on; what it
+                says of objectives, gaps and its end is found out anew. None for the solver's own start.
 
         Raises:
-            TypeError: arrays that are traced by jit or vmap where the solver is not pure, or a derivative
-                of a solver that has none.
+            TypeError: arrays that are traced by jit or vmap where the solver is not pure, a derivative
+                of a solver that has none, or a state that is none of this solver.
             NotImplementedError: a second derivative.
-            ValueError: a whole number of `hp` that is none of 32 bits.
+            ValueError: a whole number of `hp` that is none of 32 bits, or a state of other shapes.
         """
         hp = self.hparams() if hp is None else hp
         for path, value in jax.tree_util.tree_leaves_with_path(hp):

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xmcjax.native import varying_like
 from xmcjax.solvers._backtrack import backtrack
 from xmcjax.solvers._base import Status
 
@@ -170,7 +171,7 @@ def _best_shift(problem, penalty, z, bias, lam_bias, tolerance, lanes):
         return jnp.where(keep, candidate, beta), sums, part, moving, count + 1
 
     beta = jnp.zeros_like(bias)
-    carry = (beta, at(beta), jnp.ones_like(bias), lanes, jnp.int32(0))
+    carry = varying_like((beta, at(beta), jnp.ones_like(bias), lanes, jnp.int32(0)), (z, bias, lanes))
     return jax.lax.while_loop(unfinished, move, carry)[0]
 
 
@@ -212,7 +213,8 @@ def _minimum(model: _Model, penalty, lanes, hp):
     start = jnp.broadcast_to(jnp.cos(jnp.arange(d, dtype=dtype))[:, None] + 1.5, model.g.shape)
     size = jnp.sqrt(_norm2(start, jnp.where(model.has_bias, 1, 0).astype(dtype)))
     unit = start / size, jnp.where(model.has_bias, 1 / size, 0) * jnp.ones_like(model.bias)
-    *_, largest = jax.lax.fori_loop(0, POWER_STEPS, power, (*unit, jnp.zeros_like(model.bias)))
+    first = varying_like((*unit, jnp.zeros_like(model.bias)), (model.g, model.bias))
+    *_, largest = jax.lax.fori_loop(0, POWER_STEPS, power, first)
     L = jnp.maximum(1.1 * largest, jnp.finfo(dtype).tiny * 1e10)
 
     def proximal(L, x, x_bias, product):
@@ -261,7 +263,7 @@ def _minimum(model: _Model, penalty, lanes, hp):
     here = model.w, model.bias
     one = jnp.ones_like(model.bias)
     counts = jnp.zeros(lanes.shape, jnp.int32)
-    carry = (here, here, one, L, one, lanes, counts, jnp.int32(0))
+    carry = varying_like((here, here, one, L, one, lanes, counts, jnp.int32(0)), (model.g, L, lanes))
     x, *_, steps, _ = jax.lax.while_loop(unfinished, step, carry)
     p = jnp.where(lanes, x[0] - model.w, 0)
     return p, jnp.where(lanes, x[1] - model.bias, 0), -(-steps // STEPS_PER_SWEEP)

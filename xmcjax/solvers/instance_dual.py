@@ -51,10 +51,12 @@ from xmcjax._arguments import number, whole_number
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax.linops import Csr, Dense
 from xmcjax.solvers import _instance_twin as twin
+from xmcjax.solvers._accuracy import closed
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified, certified_kernel
 from xmcjax.solvers._host_loop import Calls
 from xmcjax.solvers._instance_problem import Gram, HParams, Problem, problem
+from xmcjax.solvers._instance_start import as_weights
 from xmcjax.solvers._progress import Observe, Progress
 
 __all__ = [
@@ -231,6 +233,10 @@ def run(problem: Problem, hp: HParams, state: State) -> State:
     Where slots run out, visits choose the best x over as many classes as there are slots; where that
     was so in the epoch of a check, the slots are doubled.
 
+    What a state says is taken as it is: it is to be one of this problem, and lanes that have ended stay so.
+    Give one of another C or of other features to ``SOLVERS["instance_dual"].run``, or its dual variables
+    to :func:`xmcjax.solvers.topk_sdca.solve`.
+
     Example:
         >>> two = problem(Gram(jnp.eye(3)), [0, 1, 2], set_name="topk_alpha", bound=[[1.0], [10.0]])
         >>> [Status(s).name for s in run(two, HParams(tol=1e-3), init(two)).status.tolist()]
@@ -295,7 +301,7 @@ def _verified(
         if last[lane] and not enough:
             continue
         primal[lane], dual[lane], gap[lane] = found.primal, found.dual, found.primal - found.dual
-        W[lane] = _as_weights(problem, found.W)
+        W[lane] = as_weights(problem, found.W)
         if enough:
             status[lane] = Status.CONVERGED
             continue
@@ -351,13 +357,6 @@ def dual_variables(problem: Problem, state: State, lane: int) -> sp.csr_array:
     row, place = np.nonzero(x)
     column = np.asarray(state.index[lane])[row, place] if state.index.shape[2] else place
     return sp.csr_array((x[row, place], (row, column)), shape=(x.shape[0], problem.classes))
-
-
-def _as_weights(problem: Problem, W: np.ndarray) -> np.ndarray:
-    """Weights [d, m] as the state has them; of a :class:`Gram` the scores of coefficients [n, m]."""
-    if isinstance(problem.op, Gram):
-        return (np.asarray(problem.op.K, np.float64) @ W).T
-    return W if isinstance(problem.op, Csr) else W.T
 
 
 @needs_threads_of_jax
@@ -471,7 +470,7 @@ def _twin_epoch(problem: Problem, hp: HParams, state: State) -> State:
     )
     primal, dual_objective, gap, support = (jnp.where(wanted, a, b) for a, b in zip(new, old, strict=True))
     status = jnp.where(epochs >= hp.max_epochs, Status.MAX_STEPS, Status.RUNNING)
-    status = jnp.where(gap <= tol * primal, Status.CONVERGED, status)
+    status = jnp.where(closed(gap, tol * primal, primal), Status.CONVERGED, status)
     status = jnp.where(jnp.isfinite(primal) & jnp.isfinite(gap), status, Status.NONFINITE)
     relative = gap / jnp.where(primal > 0, primal, 1)
     ratio = relative / jnp.where(estimate > 0, estimate, 1)

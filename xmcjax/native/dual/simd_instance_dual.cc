@@ -7,6 +7,7 @@
 // all of them; after a visit the scores of the block follow by the products among its rows, and the
 // weights are changed at the end of the block: the iterates are those of one visit after another.
 // Further sweeps over the block cost no product with the weights.
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -111,7 +112,9 @@ class Lane {
     const T gap = args_.gap[lane_], primal = args_.primal[lane_];
     int32_t& status = args_.status[lane_];
     if (args_.epochs[lane_] >= args_.max_epochs) status = kMaxSteps;
-    if (gap <= args_.tolerance * primal) status = kConverged;
+    // Below 0 by more than rounding it is that of dual variables outside of the set (solvers/_accuracy.py).
+    const T rounding = std::sqrt(std::sqrt(std::numeric_limits<T>::epsilon()));
+    if (gap <= args_.tolerance * primal && gap >= -rounding * primal) status = kConverged;
     if (!(std::isfinite(gap) && std::isfinite(primal))) status = kNonFinite;
     if (estimate > 0) args_.ratio[lane_] = (primal > 0 ? gap / primal : gap) / estimate;
     const int64_t row = std::min<int64_t>(args_.checks[lane_]++, args_.records - 1);

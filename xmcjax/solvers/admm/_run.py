@@ -74,6 +74,10 @@ def run(problem: Problem, hp: HParams, state: State) -> State:
     rounding keeps it above. In float64, and in jit and vmap, the gap that the steps find is the one that
     counts.
 
+    What a state says is taken as it is: it is to be one of this problem, and lanes that have ended stay so.
+    Give one of another C or of other features to ``SOLVERS["admm"].run``, or its dual variables to
+    :func:`xmcjax.solvers.admm.init`.
+
     Raises:
         ValueError: `tol` or `max_steps` below 0.
 

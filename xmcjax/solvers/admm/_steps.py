@@ -40,6 +40,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax.solvers._accuracy import closed
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._formulations import LeeLinWahba, TopKBeta
 from xmcjax.solvers._progress import starting_point
@@ -60,6 +61,8 @@ _IDLE = 800
 # Steps in float32 without progress after which longer weights are tried, and by how much, in units of its
 # rounding.
 _TRIED, _LONGER = 20, (8, 64, 512, 4096, 32768)
+# Of the largest number: by how much those of a state differ at most that is taken for one of this problem.
+_ALIKE = 1e-3
 
 
 class HParams(NamedTuple):
@@ -156,6 +159,11 @@ def _lane_sums(a: jax.Array) -> jax.Array:
     return jnp.sum(a, axis=(0, *range(2, a.ndim)))
 
 
+def _lane_maxima(a: jax.Array) -> jax.Array:
+    """The largest number of [n, lanes, m] for each lane; 0 of none."""
+    return jnp.max(a, axis=(0, 2), initial=0)
+
+
 def _gain(problem: Problem, rows: _Rows, alpha: jax.Array) -> jax.Array:
     """D without −½ ‖W‖², [lanes]."""
     return jax.vmap(problem.formulation.dual_gain, in_axes=(1, 1))(alpha, rows.C)
@@ -227,6 +235,36 @@ def _start_given(problem: Problem, alpha: jax.Array) -> State:
     state = _start_from(problem, alpha)
     dual = _gain(problem, _rows(problem), alpha) - _lane_sums(state.sums * state.sums) / 2
     return state._replace(dual_objective=dual)
+
+
+@jax.jit
+def continued(problem: Problem, state: State) -> State:
+    """Running lanes at the best dual variables of a state, brought into the dual set.
+
+    Where they were in it, and V is that of these features, the steps go on where they were; else the state is
+    that of another problem, and they begin anew.
+    """
+    form, rows, alpha = problem.formulation, _rows(problem), state.best_dual
+    there = rows.there & form.exists(alpha, rows.y)
+    if problem.members is not None:
+        there &= problem.members
+    # the projection; of a set without upper bounds it shortens by a thousandth
+    nearest = form.row_map(
+        jnp.where(there, form.metric(alpha), -jnp.inf), rows.y, 1e-3 * rows.C, rows.C, problem.k
+    )
+    inside = jnp.where(there, nearest, 0)
+    start = _start_given(problem, inside)._replace(since=state.steps, steps=state.steps)
+    if state.weights.shape != start.weights.shape:
+        return start
+
+    def equal(a, b):
+        return _lane_maxima(jnp.abs(a - b)) <= _ALIKE * _lane_maxima(jnp.abs(a))
+
+    kept = equal(alpha, inside) & equal(state.sums, _sums(problem, rows, state.dual))
+    fields = ("dual", "weights", "sums", "rho", "first_rho")
+    old, new = ({name: getattr(s, name) for name in fields} for s in (state, start))
+    here = jax.tree.map(lambda a, b: jnp.where(kept if a.ndim == 1 else kept[:, None], a, b), old, new)
+    return start._replace(**here)
 
 
 @jax.jit
@@ -366,7 +404,7 @@ def _looked(problem: Problem, rows: _Rows, hp: HParams, state: State, h, new, su
     if dtype == jnp.float32:
         stalled = state.steps - since > jnp.maximum(_IDLE, 4 * (state.steps // 5))
         status = jnp.where(stalled, Status.STALLED, status)
-    status = jnp.where(gap <= state.target * jnp.asarray(hp.tol, dtype), Status.CONVERGED, status)
+    status = jnp.where(closed(gap, state.target * jnp.asarray(hp.tol, dtype), 1), Status.CONVERGED, status)
     status = jnp.where(finite, status, Status.NONFINITE).astype(jnp.int32)
     return state._replace(
         best_dual=jnp.where(higher[:, None], factor[:, None] * new, state.best_dual),

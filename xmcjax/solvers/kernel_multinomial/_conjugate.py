@@ -19,6 +19,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xmcjax.native import varying_like
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem
 from xmcjax.solvers.kernel_multinomial._state import (
@@ -238,6 +239,7 @@ def _searched(
 
     zero = jnp.zeros_like(slope)
     start = (zero, slope, at.pi, at.losses, zero, zero + jnp.inf, lanes, lanes, jnp.int32(0))
+    start = varying_like(start, (slope, state.alpha, lanes))
     t, first, pi, losses, _, _, falls, _, _ = jax.lax.while_loop(unfinished, trial, start)
     alpha_u = at.alpha_u + t * (2 * alpha_p + t * p_p)
     return t, pi, (losses, alpha_u, first, slope, p_p), lanes & ~falls

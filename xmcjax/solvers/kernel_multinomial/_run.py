@@ -52,7 +52,8 @@ def run(
 
     Args:
         problem, hp: of the lanes.
-        state: where to start; of :func:`init`.
+        state: where to start; of :func:`init`, for this problem. Lanes that have ended stay as they are: with
+            a state of another problem give its α to :func:`init`.
         observe: called with the state after every few steps, whose ``alpha`` another fit can start from; or
             None. Not where JAX traces the problem.
 

@@ -10,15 +10,22 @@ import jax.numpy as jnp
 
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers._implicit import Conditions, fixed
-from xmcjax.solvers._protocol import Solution, Solver
+from xmcjax.solvers._protocol import Solution, Solver, check_state
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, kernel_problem
 from xmcjax.solvers.kernel_multinomial._run import run, step
-from xmcjax.solvers.kernel_multinomial._state import init, objective, residuals
+from xmcjax.solvers.kernel_multinomial._state import State, init, objective, residuals
 from xmcjax.solvers.kernel_multinomial._systems import HParams, adjoint, hessian, solve_system
 
 
+def _continued(problem: KernelProblem, state) -> State:
+    """The start at the α of a state, whose u and directions may be those of another kernel."""
+    lanes = problem.weight.shape[1]
+    check_state(state, State, alpha=(*problem.likelihood.shape[:2], lanes), status=(lanes,))
+    return init(problem, state.alpha)._replace(steps=state.steps, cg_steps=state.cg_steps)
+
+
 def _ended(problem: KernelProblem, hp: HParams, state) -> Solution:
-    state = run(problem, hp, init(problem) if state is None else state)
+    state = run(problem, hp, init(problem) if state is None else _continued(problem, state))
     return Solution(state.alpha, state.value, state.status, state)
 
 
@@ -80,5 +87,9 @@ def fit(problem: KernelProblem, hp: HParams, start: jax.Array | None = None) -> 
         >>> fit(kernel_problem(family, [0, 1, 1]), HParams()).shape
         (3, 2, 1)
     """
-    state = None if start is None else init(*fixed((problem, start)))
+    state = None
+    if start is not None:  # the run makes a start of α itself
+        state = init(fixed(problem))
+        alpha = jnp.broadcast_to(jnp.asarray(fixed(start), state.alpha.dtype), state.alpha.shape)
+        state = state._replace(alpha=alpha)
     return SOLVER.run(problem, hp, state).weights

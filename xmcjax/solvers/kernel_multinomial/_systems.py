@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax.native import varying_like
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem
 
 
@@ -158,6 +159,7 @@ def cg_in_functions(
     lengths = (none, none, first)
     counts = (jnp.zeros(lanes.shape, jnp.int32), jnp.int32(0))
     carry = (zero, zero, b, b, Kb, first, lengths, jnp.zeros(lanes.shape, bool), open_, *counts)
+    carry = varying_like(carry, (b, Kb, lanes))
 
     def unfinished(carry):
         *_, open_, _, iteration = carry

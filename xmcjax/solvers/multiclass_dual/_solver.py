@@ -10,14 +10,27 @@ from xmcjax.linops import Csr, Dense
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import certified
 from xmcjax.solvers._formulations import Formulation
-from xmcjax.solvers._protocol import Solution, Solver, Weights, kinks
+from xmcjax.solvers._progress import starting_point
+from xmcjax.solvers._protocol import Solution, Solver, Weights, check_state, kinks
 from xmcjax.solvers.multiclass_dual._epochs import HParams, State, init, run_epochs, step
 from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem, check_limits, multiclass_problem
+from xmcjax.solvers.multiclass_dual._solve import Solution as Record
 from xmcjax.solvers.multiclass_dual._solve import run
 
 
-def _ended(problem: MulticlassProblem, hp: HParams, state: State | None) -> Solution:
-    """From a state by epochs in plain JAX; else by whichever of the methods suits the features."""
+def _continued(problem: MulticlassProblem, state: State) -> State:
+    """The start at the dual variables of a state, which may be outside of the dual set of this problem."""
+    check_state(state, State, alpha=(len(problem.y), problem.classes))
+    y, C = np.asarray(problem.y), np.asarray(problem.C, np.float64)
+    alpha = starting_point(state.alpha, y, problem.classes, problem.formulation, C)
+    return init(problem, state.key, alpha.toarray())._replace(epoch=state.epoch)
+
+
+def _ended(problem: MulticlassProblem, hp: HParams, state: State | Record | None) -> Solution:
+    """From a state by epochs in plain JAX; else by whichever of the methods suits the features.
+
+    A record, which is the diagnostics of the latter, gives its dual variables to them.
+    """
     check_limits(float(hp.tol), int(hp.max_epochs))
     op = problem.op
     if isinstance(op, Csr):
@@ -26,8 +39,9 @@ def _ended(problem: MulticlassProblem, hp: HParams, state: State | None) -> Solu
         assert isinstance(op, Dense)
         X, backend, threads = np.asarray(op.X), "dense", 1
     y, C = np.asarray(problem.y), np.asarray(problem.C, np.float64) if problem.C.ndim else float(problem.C)
-    if state is not None:
-        state = _proved(run_epochs(problem, hp, state), X, y, problem.formulation, C, float(hp.tol))
+    if not (state is None or isinstance(state, Record)):
+        state = run_epochs(problem, hp, _continued(problem, state))
+        state = _proved(state, X, y, problem.formulation, C, float(hp.tol))
         weights = Weights(state.W, jnp.zeros(state.W.shape[1], state.W.dtype))
         return Solution(weights, state.primal, state.status, state)
     found = run(
@@ -41,6 +55,7 @@ def _ended(problem: MulticlassProblem, hp: HParams, state: State | None) -> Solu
         shrinking=bool(hp.shrinking),
         backend=backend,
         threads=threads,
+        start=None if state is None else state.alpha,
     )
     W = jnp.asarray(found.W)
     value, status = jnp.asarray(found.primal, W.dtype), jnp.asarray(int(found.status), jnp.int32)

@@ -36,6 +36,7 @@ from xmcjax._fork import check_threads_of_jax, needs_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax._range import check_range
 from xmcjax.linops import Csr, Dense, LinOp, check_operator
+from xmcjax.solvers._implicit import fixed
 
 # Minus the score of a column that is no class, where a kernel takes it: e to its score is 0, and there is no
 # infinity minus infinity.
@@ -100,7 +101,8 @@ def multinomial_problem(
 
     Raises:
         ValueError: λ not above 0; fewer than two classes; labels out of range or of another
-            length; features or weights that are not finite, or weights too large for a gradient.
+            length; features or weights that are not finite, or weights too large for a gradient. Those
+            that a transformation of JAX hides are not looked at.
         TypeError: labels that are not integers, features that are no operator, or a λ that is traced.
 
     Example:
@@ -137,29 +139,39 @@ def multinomial_problem(
     if count < 2:
         raise ValueError("expected at least two classes, got one")
     check_range("expected lam", lam, op.dtype)
-    c = _sparse.numbers(weight, "weight")
-    if c.shape not in ((), (1,), (n,)):
-        raise ValueError(f"weight: expected a number or one for each of {n} rows, got shape {list(c.shape)}")
-    c = np.broadcast_to(c, (n,))
-    if not np.all(np.isfinite(c)) or c.min() < 0 or c.max() == 0:
-        raise ValueError("expected finite weights of at least 0, one of them above 0")
-    values = op.X if isinstance(op, Dense) else op.value if isinstance(op, Csr) else None
-    if values is not None and place_not_finite(np.asarray(values).reshape(-1, 1)) is not None:
+    values = fixed(op.X if isinstance(op, Dense) else op.value if isinstance(op, Csr) else None)
+    known = not (values is None or isinstance(values, Tracer))
+    if known and place_not_finite(np.asarray(values).reshape(-1, 1)) is not None:
         raise ValueError("expected finite features, found NaN or infinity")
-    total = np.sum(c, dtype=np.float64)
-    if not total < float(np.finfo(op.dtype).max) ** 0.5:  # the norm of a gradient is squared
-        raise ValueError(
-            f"expected weights of the rows whose sum has a square within the range of {op.dtype}, "
-            f"found {total:.3g}"
-        )
     return Problem(
         op=op,
         y=jax.device_put(y.astype(np.int32)),
-        weight=jax.device_put(c.astype(op.dtype)),
+        weight=_weights(weight, n, op.dtype),
         l2=jax.device_put(np.asarray(lam, op.dtype)),
         classes=count,
         intercept=flag("intercept", intercept),
     )
+
+
+def _weights(weight: Any, n: int, dtype) -> jax.Array:
+    """c of every row, [n]; numbers that a transformation of JAX hides are not looked at."""
+    c = fixed(weight)
+    known = not isinstance(c, Tracer)
+    c = _sparse.numbers(c, "weight") if known else c
+    if c.shape not in ((), (1,), (n,)):
+        raise ValueError(f"weight: expected a number or one for each of {n} rows, got shape {list(c.shape)}")
+    if known:
+        if not np.all(np.isfinite(c)) or c.min() < 0 or c.max() == 0:
+            raise ValueError("expected finite weights of at least 0, one of them above 0")
+        total = np.sum(np.broadcast_to(c, (n,)), dtype=np.float64)
+        if not total < float(np.finfo(dtype).max) ** 0.5:  # the norm of a gradient is squared
+            raise ValueError(
+                f"expected weights of the rows whose sum has a square within the range of {dtype}, "
+                f"found {total:.3g}"
+            )
+    if isinstance(weight, Tracer):
+        return jnp.broadcast_to(jnp.asarray(weight, dtype), (n,))
+    return jax.device_put(np.broadcast_to(c, (n,)).astype(dtype))
 
 
 def all_sum(problem: Problem, x):

@@ -7,7 +7,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from xmcjax.solvers._implicit import Conditions, differentiable, system_tolerance
-from xmcjax.solvers._protocol import Solution, Solver, Weights
+from xmcjax.solvers._protocol import Solution, Solver, Weights, check_state
 from xmcjax.solvers.multinomial import auto, newton
 from xmcjax.solvers.multinomial._problem import (
     Problem,
@@ -18,6 +18,7 @@ from xmcjax.solvers.multinomial._problem import (
     scores,
 )
 from xmcjax.solvers.multinomial._run import METHODS, run
+from xmcjax.solvers.multinomial._run import Solution as Record
 from xmcjax.solvers.multinomial._state import HParams, State
 
 
@@ -29,26 +30,35 @@ def _step(problem: Problem, hp: HParams, state: State) -> State:
     return METHODS[auto.first(problem, compiled=True)].step(problem, hp, state)
 
 
-def _ended(problem: Problem, hp: HParams, state: State | None) -> Solution:
+def _ended(problem: Problem, hp: HParams, state: State | Record | None) -> Solution:
+    """From the weights of a state, or of a record, which is the diagnostics of a solution."""
+    if not (state is None or isinstance(state, Record)):
+        check_state(state, State)
     W0, b0 = (None, None) if state is None else (state.W, state.bias)
     # the derivative is that at ∇G = 0
     gradient = hp.tolerance if hp.gradient_tolerance is None else hp.gradient_tolerance
-    found = run(problem, "auto", hp._replace(gradient_tolerance=gradient), W0=W0, b0=b0)
+    found = run(_of_dtype(problem), "auto", hp._replace(gradient_tolerance=gradient), W0=W0, b0=b0)
     value, status = (jnp.asarray(a) for a in (found.value, found.status))
     value, status = value.astype(found.W.dtype), status.astype(jnp.int32)
     return Solution(Weights(found.W, found.bias), value, status, found)
 
 
+def _of_dtype(problem: Problem) -> Problem:
+    """The problem with all numbers in the dtype of its features: another λ may have another."""
+    numbers = {name: jnp.asarray(getattr(problem, name), problem.op.dtype) for name in ("weight", "l2")}
+    return dataclasses.replace(problem, **numbers)
+
+
 def _evaluated(parameters, x: Weights):
     """∇G and G."""
-    problem = dataclasses.replace(parameters[0], op=differentiable(parameters[0].op))
+    problem = _of_dtype(dataclasses.replace(parameters[0], op=differentiable(parameters[0].op)))
     now = evaluate_at(problem, x.w, scores(problem, x.w, x.bias))
     return Weights(now.gradient, now.bias_gradient), now.value
 
 
 def _solve(parameters, x: Weights, right: Weights) -> Weights:
     """H⁻¹ of a right side, by the CG of the Newton steps; the mean of the intercepts stays 0."""
-    problem, _ = parameters
+    problem = _of_dtype(parameters[0])
     Z = scores(problem, x.w, x.bias)
     last = centred(problem, right.bias) if problem.intercept else jnp.zeros_like(right.bias)
     right_side = jnp.concatenate([right.w, last[None, :]])
