@@ -46,10 +46,8 @@ def placed(op: LinOp) -> list[Place]:
 
 
 def worker_count(places: list[Place], threads: int) -> int:
-    """Host threads: one for each block; on a CPU, whose devices share its cores, at least `threads`."""
-    if default_platform() != "cpu":
-        return BLOCKS * len(places)
-    return max(threads, len(places))
+    """Host threads, each with a block: one for a device; on a CPU, which devices share, at least `threads`."""
+    return max(threads, len(places)) if default_platform() == "cpu" else len(places)
 
 
 def lanes_that_fit(op: LinOp, device: Any = None) -> int:

@@ -45,7 +45,17 @@ class NewtonTrainer(Trainer):
     ):
         super().__init__(X, Y, sample_weight, label_weights, options, sink, observe)
         self.places = placed(self._data.op)
+        self._compiling = [threading.Lock() for _ in self.places]
+        self._compiled = [False for _ in self.places]
+        self._sizes: list[int | None] = [None for _ in self.places]
+        self._blocks = [1 for _ in self.places]  # that a device has room for
+        self._counting = [0.0 for _ in self.places]  # seconds
         self.workers = worker_count(self.places, options.threads)
+        if default_platform() != "cpu" and options.max_iter > 0:
+            for place in range(len(self.places)):
+                self._size(place)
+                self._counting[place] = 0.0  # of no run
+            self.workers *= min(self._blocks)
         # on a CPU each thread of the run has a core; beside a device all others are idle
         beside = 1 if default_platform() == "cpu" else max(1, usable_cores() // self.workers)
         self._problems = Problems(self._data, options, beside)
@@ -53,15 +63,8 @@ class NewtonTrainer(Trainer):
         self._largest_row = largest_norm(self._data.X)
         # Device results are awaited a step later, but for the starts that a tree waits for.
         self._overlaps = not self._data.native and not options.init.tree
-        self._compiling = [threading.Lock() for _ in self.places]
-        self._compiled = [False for _ in self.places]
-        self._sizes: list[int | None] = [None for _ in self.places]
-        self._room = [self.workers for _ in self.places]  # for blocks
-        self._blocks = [0 for _ in self.places]  # of this run
-        self._counting = [0.0 for _ in self.places]  # seconds
 
     def _train(self, queue: Queue) -> None:
-        self._blocks = [0 for _ in self.places]
         self._problems.prepare_starts(self._solve_one)
         if self._options.max_iter == 0:
             self._hand_out_starts(queue)
@@ -69,11 +72,6 @@ class NewtonTrainer(Trainer):
             super()._train(queue)
 
     def _solve(self, queue: Queue, place: int) -> None:
-        self._size(place)
-        with self._compiling[place]:
-            self._blocks[place] += 1
-            if self._blocks[place] > self._room[place]:
-                return  # to the threads that have a block
         jobs: collections.deque[Job] = collections.deque()
         # Of which no result was handed out yet, by identity: a cluster may give a label to a worker twice.
         begun: dict[int, Job] = {}
@@ -186,8 +184,6 @@ class NewtonTrainer(Trainer):
         loss, penalty, data = self._options.loss, self._options.penalty, self._data
         free = _device_memory.free_memory(device)
         if free is None or newton_cg.has_kernels(op, loss, penalty):
-            if default_platform() != "cpu":
-                self._room[place] = 1
             return size
         by_label, hp = data.label_weights is not None, self._options.hparams()
 
@@ -202,7 +198,7 @@ class NewtonTrainer(Trainer):
             size = fitting.chosen(size)
         else:
             fitting.check(size)
-        self._room[place] = fitting.blocks(size)
+        self._blocks[place] = fitting.blocks(size)
         return size
 
     def _with_room(self, place: int, work: Callable[[int], Made]) -> Made:
