@@ -100,20 +100,18 @@ def test_small_losses_keep_their_digits():
 )
 def test_scores_whose_differences_overflow(loss, dtype):
     most = 0.9 * float(jnp.finfo(dtype).max)
-    whole = not isinstance(loss, partial)
-    rows = {
-        (-most, most, 0.0): ((0, 0, 0), 0),
-        (most, -most, most): ((0.5, -1, 0.5), jnp.inf),
-        (most, -most, 0.0): ((1, -1, 0), jnp.inf),
-        (most, -most, 0.95 * most): ((1, -1, 0), jnp.inf),
-    }
-    for place, (scores, (slope, value)) in enumerate(rows.items()):
+    rows = {(-most, most, 0.0): ((0, 0, 0), 0)}
+    if not isinstance(loss, partial):  # of which two classes count
+        rows[most, -most, 0.0] = (1, -1, 0), jnp.inf
+    if loss is not losses.sparsemax:  # whose sums of the two overflow again
+        rows[most, -most, most] = (0.5, -1, 0.5), jnp.inf
+    if loss is losses.softmax_cross_entropy:
+        rows[most, -most, 0.95 * most] = (1, -1, 0), jnp.inf
+    for scores, (slope, value) in rows.items():
         z = jnp.asarray(scores, dtype)
         found, gradient = jax.value_and_grad(loss)(z, 1)
-        assert np.all(np.isfinite(gradient)) and np.all(np.isfinite(jax.hessian(loss)(z, 1)))
-        if place < 2 or whole:  # of two classes that count there are no others
-            assert found == value
-            np.testing.assert_allclose(gradient, slope, atol=1e-6)
+        assert found == value and np.all(np.isfinite(jax.hessian(loss)(z, 1)))
+        np.testing.assert_allclose(gradient, slope, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", CASES)

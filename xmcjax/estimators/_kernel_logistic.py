@@ -383,7 +383,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         """
         k, probabilities = whole_number("k", k, 1), flag("probabilities", probabilities)
         u = self._scores(X)
-        most = u.shape[1] - len(self._without)
+        most = u.shape[1] - len(getattr(self, "_without", []))
         if k > most:
             raise ValueError(f"k: expected at most {most}, the number of classes with rows, got {k}")
         best = np.argsort(-u, axis=1, kind="stable")[:, :k]
@@ -496,5 +496,5 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         check_features(X)
         X = applied(getattr(self, "transforms_", None), X)
         u = kernel_scores(self._kernels, self.dual_coef_, X)
-        u[:, self._without] = LOWEST
+        u[:, getattr(self, "_without", [])] = LOWEST
         return u

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -395,8 +395,9 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         check_random_state(self.random_state)
         check_calibration(self)
         # options of the others are checked too
-        penalties = {name: self._made(kind) for name, kind in PENALTIES.items()}
-        inits = {name: self._made(kind) for name, kind in INITS.items()}
+        names = self.get_params().keys()
+        penalties = {name: self._made(kind, names) for name, kind in PENALTIES.items()}
+        inits = {name: self._made(kind, names) for name, kind in INITS.items()}
         return OneVsAll(
             loss=chosen("loss", self.loss, MARGIN_LOSSES, MarginLoss),
             penalty=chosen("penalty", self.penalty, penalties, Penalty),
@@ -404,9 +405,9 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             **{name: getattr(self, name) for name in OneVsAll.numbers()},
         )
 
-    def _made(self, kind):
-        """A penalty or initialisation with those of its options that are arguments."""
-        given = {field.name for field in dataclasses.fields(kind)} & self.get_params().keys()
+    def _made(self, kind, names: Set[str]):
+        """A penalty or initialisation with those of its options that are arguments of this name."""
+        given = {field.name for field in dataclasses.fields(kind)} & names
         values = {name: getattr(self, name) for name in given}
         for name in ("msi_t", "pretrained"):  # None stands for their defaults
             if values.get(name, 0) is None:

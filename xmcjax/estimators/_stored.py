@@ -149,6 +149,9 @@ def save_with_numbers(
         features: names of them, or None.
         more: of the meta data.
 
+    Classes without a row that counts are classes of the loaded classifier only where every label is a class;
+    else they are labels without a class, which are never predicted either.
+
     Raises:
         FileExistsError, OSError: as :class:`xmcjax.models.ShardWriter`.
 

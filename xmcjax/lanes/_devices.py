@@ -46,7 +46,7 @@ def placed(op: LinOp) -> list[Place]:
 
 
 def worker_count(places: list[Place], threads: int) -> int:
-    """Host threads, each with a block: one for a device; on a CPU, which devices share, at least `threads`."""
+    """Host threads, each with a block: one for a device; on a CPU, which they share, at least `threads`."""
     return max(threads, len(places)) if default_platform() == "cpu" else len(places)
 
 

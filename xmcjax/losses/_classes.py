@@ -73,15 +73,15 @@ class Rows(NamedTuple):
         base = self.at_label() if base is None else base
         return jnp.where(self.others, self.values - base[..., None], -jnp.inf)
 
-    def base(self, most: jax.Array, part: float) -> tuple[jax.Array, jax.Array]:
-        """(z_y, 0); where z_y is farther from `most` [...] than the dtype reaches, (c, c − z_y).
+    def base(self, most: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(z_y, 0); where z_y is farther from `most` [...] than the dtype reaches, (c, c − z_y), c halfway.
 
-        c is this part of the way from z_y to `most`. For losses of which E(a + t) = E(a) + t.
+        For losses of which E(a + t) = E(a) + t.
         """
         own = self.at_label()
         z = jax.lax.stop_gradient(own)
         far = jnp.isposinf(most - z) & jnp.isfinite(most) & jnp.isfinite(z)
-        between = part * most + (1 - part) * z
+        between = most / 2 + z / 2
         return jnp.where(far, between, own), jnp.where(far, between - own, 0)
 
 

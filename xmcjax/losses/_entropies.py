@@ -139,7 +139,7 @@ def truncated_topk_entropy(scores, labels, k: int, *, where=None) -> jax.Array:
 
 def _topk_entropy(rows: Rows, k: int):
     top = largest_scores(rows, k)
-    base, rise = rows.base(top[..., 0], 0.5)
+    base, rise = rows.base(top[..., 0])
     least = jax.lax.stop_gradient(base)[..., None]
     return _of_exponent(_capped_logsumexp(rows.margins(base), top - least, k)[0], rise)
 
@@ -148,7 +148,7 @@ def _truncated_topk_entropy(rows: Rows, k: int):
     if k == 1:
         return _topk_entropy(rows, k)
     top = largest_scores(rows, k)
-    base, rise = rows.base(top[..., -1], 0.5)
+    base, rise = rows.base(top[..., -1])
     least = jax.lax.stop_gradient(base)[..., None]
     return _of_exponent(_tail_logsumexp(rows.margins(base), top - least, k), rise)
 

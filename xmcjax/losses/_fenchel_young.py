@@ -21,7 +21,6 @@ from jax.typing import ArrayLike
 from xmcjax.losses._classes import Rows, accumulator, checked_scores, checked_targets, evaluate
 from xmcjax.losses._conjugates import dual_variables, on_domain, slack
 from xmcjax.losses._envelope import envelope, maximum
-from xmcjax.losses._largest import largest_scores
 from xmcjax.losses._smooth_topk_hinge import checked_gamma
 from xmcjax.projections import simplex
 
@@ -128,10 +127,16 @@ def sparsemax_conjugate(duals, labels, *, where=None) -> jax.Array:
 
 
 def _sparsemax(rows: Rows):
-    base, rise = rows.base(largest_scores(rows, 1)[..., 0], 1.0)
-    a = jnp.where(rows.own, rows.values - base[..., None], rows.margins(base))
+    z, own = rows.values, rows.at_label()[..., None]
+    a = z - own
+    # differences of finite scores that overflow are the largest number, which has their derivative
+    most = jnp.asarray(jnp.finfo(a.dtype).max)
+    far = jnp.isposinf(a) & (z < jnp.inf) & (own > -jnp.inf)
+    at_most = most + ((z - jax.lax.stop_gradient(z)) - (own - jax.lax.stop_gradient(own)))
+    a = jnp.where(rows.own | rows.others, jnp.where(far, at_most, a), -jnp.inf)
     one = jnp.ones((), a.dtype)
-    return envelope(a, one, simplex)[0] + one / 2 + rise
+    value = envelope(a, one, simplex)[0] + one / 2
+    return value + jnp.where(value >= most, jnp.inf, 0)
 
 
 def _sparsemax_conjugate(rows: Rows):
