@@ -235,7 +235,9 @@ def test_a_calibration_is_that_of_the_rows_that_count():
     place = np.cumsum(there) - 1
     pairs = [tuple(place[part[there[part]]] for part in pair) for pair in pairs]
     other = clone(model).set_params(cv=pairs).fit(X[there], y[there])
-    np.testing.assert_allclose(model.calibration_.slope[1:], other.calibration_.slope, rtol=1e-6)
+    ours, theirs = model.calibration_, other.calibration_
+    assert ours is not None and theirs is not None
+    np.testing.assert_allclose(ours.slope[1:], theirs.slope, rtol=1e-6)
     found = model.predict_proba(X)
     assert not found[:, 0].any()
     np.testing.assert_allclose(found[:, 1:], other.predict_proba(X), atol=1e-6)
