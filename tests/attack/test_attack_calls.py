@@ -114,6 +114,7 @@ EXEMPT_CLASSES = {
     "xmcjax.solvers.kernel_multinomial.OneVsRest": _MADE,
     "xmcjax.solvers.kernel_multinomial.PartialLabels": _MADE,
     "xmcjax.solvers.kernel_multinomial.Softmax": _MADE,
+    "xmcjax.solvers.kernel_multinomial.SomeClasses": _MADE,
     "xmcjax.solvers.instance_dual.Gram": _MADE,
     "xmcjax.solvers.instance_dual.HParams": "of the calls of topk_sdca.run",
     "xmcjax.solvers.instance_dual.Problem": _MADE,
