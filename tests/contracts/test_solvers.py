@@ -129,14 +129,18 @@ def state_of(name, problem, kind):
     return state if kind == "ended" else state._replace(status=state.status * 0 + Status.RUNNING)
 
 
+def at_the_optimum(case, value, status):
+    assert np.all(np.asarray(status) == Status.CONVERGED)
+    np.testing.assert_allclose(np.asarray(value), case.optimum(), rtol=1e-6)
+
+
 def goes_on(name, path, factor, kind):
     """Checks a run from a state of a problem whose numbers are `factor` times those of the problem."""
     solver, case = SOLVERS[name], CASES[name]
     problem = case.problem(np.float64, path)
     before = dataclasses.replace(problem, **{case.number: getattr(problem, case.number) * factor})
     found = solver.run(problem, case.tight, state_of(name, before, kind))
-    assert np.all(np.asarray(found.status) == Status.CONVERGED)
-    np.testing.assert_allclose(np.asarray(found.value), case.optimum(), rtol=1e-6)
+    at_the_optimum(case, found.value, found.status)
 
 
 @pytest.mark.parametrize("kind", ["ended", "running", "steps"])
@@ -168,8 +172,7 @@ def test_a_state_of_other_features_leads_to_the_optimum(name):
     for kind in ("ended", "running", "steps"):
         state = state_of(name, dataclasses.replace(problem, **reordered), kind)
         found = solver.run(problem, case.tight, state)
-        assert np.all(np.asarray(found.status) == Status.CONVERGED)
-        np.testing.assert_allclose(np.asarray(found.value), case.optimum(), rtol=1e-6)
+        at_the_optimum(case, found.value, found.status)
 
 
 @pytest.mark.parametrize("name", PURE)
@@ -179,8 +182,7 @@ def test_a_state_of_a_problem_with_other_numbers_under_jit(name):
     before = dataclasses.replace(problem, **{case.number: getattr(problem, case.number) / 30})
     state = solver.run(before, case.tight).diagnostics
     value, status = jax.jit(lambda *given: solver.run(given[0], case.tight, given[1])[1:3])(problem, state)
-    assert np.all(np.asarray(status) == Status.CONVERGED)
-    np.testing.assert_allclose(np.asarray(value), case.optimum(), rtol=1e-6)
+    at_the_optimum(case, value, status)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -190,8 +192,7 @@ def test_a_run_that_reached_its_limit_goes_on_with_a_higher_one(name):
     limited = solver.run(problem, case.limited)
     assert np.all(np.asarray(limited.status) == Status.MAX_STEPS)
     found = solver.run(problem, case.tight, limited.diagnostics)
-    assert np.all(np.asarray(found.status) == Status.CONVERGED)
-    np.testing.assert_allclose(np.asarray(found.value), case.optimum(), rtol=1e-6)
+    at_the_optimum(case, found.value, found.status)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -103,7 +103,8 @@ def certified(
             primal, rounding = _primal(X, y, W, form, C, tol, k, share, threads)
             return Certified(W, alpha, primal, dual, rounding)
 
-        best, exact = at(V if W is None else W, 1.0), V if W is None else W
+        exact = V if W is None else W
+        best = at(exact, 1.0)
         if W is not None and not best.gap <= tol and (other := at(V, 1.0)).gap < best.gap:
             best, exact = other, V
         if best.gap > tol and np.isfinite(best.gap) and X.dtype == np.float32:
