@@ -145,6 +145,8 @@ LOSSES = {
     "alpha": lambda z, y: losses.topk_hinge(z, y, 3),
     "beta": lambda z, y: losses.topk_hinge(z, y, 3, "beta"),
     "masked": lambda z, y: losses.topk_hinge(z, y, 3, where=z[0] < 1),
+    "open": lambda z, y: losses.topk_hinge(z, y, 3, where=jnp.ones(z.shape, bool)),
+    "entropy, open": lambda z, y: losses.topk_entropy(z, y, 4, where=jnp.ones(z.shape, bool)),
     "entropy": lambda z, y: losses.topk_entropy(z, y, 4),
     "truncated": lambda z, y: losses.truncated_topk_entropy(z, y, 4),
     "ordered": lambda z, y: losses.ordered_hinge(z, y, np.array([1.0, 0.5, 0.25])),
@@ -177,12 +179,13 @@ def test_losses(name, kind, dtype):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", [name for name in LOSSES if name != "masked"])
-def test_losses_hand_on_nan_of_either_sign(name):
-    z, y = rows("random", (4, 37), np.float32, 5), jnp.arange(4)
+def test_losses_hand_on_nan_of_either_sign(name, dtype):
+    z, y = rows("random", (4, 37), dtype, 5), jnp.arange(4)
     for sign in (1, -1):
         bad = z.copy()
-        bad[:, 9] = np.copysign(np.float32(np.nan), np.float32(sign))
+        bad[:, 9] = np.copysign(dtype(np.nan), dtype(sign))
         assert np.isnan(jax.jit(LOSSES[name])(bad, y)).all()
 
 

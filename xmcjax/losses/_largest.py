@@ -17,8 +17,10 @@ def largest(a: jax.Array, k: int) -> jax.Array:
     if k == 1:
         return jnp.max(a, axis=-1, keepdims=True)
     passes = a.dtype == jnp.float64 and k <= MAX_PASSES
-    # XLA's order has NaN above ∞, but below −∞ where its sign is set, as that of ∞ − ∞ is on many processors
-    a = a if passes else jnp.where(jnp.isnan(a), jnp.nan, a)
+    # passes hand NaN on; the order of XLA and of the kernel has it above ∞, but below −∞ where its sign is
+    # set, as that of ∞ − ∞ is on many processors
+    in_order = not passes or native.topk_by_kernel(a, k)
+    a = jnp.where(jnp.isnan(a), jnp.nan, a) if in_order else a
     return native.topk_values(a, k, _by_passes if passes else None)
 
 
