@@ -114,7 +114,7 @@ BLOCKS_WITH_PACKAGE = [
 
 @pytest.mark.parametrize(("page", "package"), BLOCKS_WITH_PACKAGE, ids=lambda of: getattr(of, "stem", of))
 def test_blocks_that_need_a_package_run_where_it_is(page, package):
-    """The test of the pages runs them: .ci/run has an environment with these packages."""
+    """The test of the pages runs them: .ci/run all has an environment with these packages."""
     pytest.importorskip(package)
     text = page.read_text()
     mine = [block for needs, block in checks.all_blocks(text) if needs == package]

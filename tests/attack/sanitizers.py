@@ -12,8 +12,8 @@ import what was built.
 
 Before the tests, a fault is made on purpose, and has to be reported. What a sanitizer reports is written to a
 file for each process, and printed. The exit status is 1 where a test failed or anything was reported. pytest
-takes further arguments from PYTEST_ADDOPTS, such as "-n 1" for a single process of tests. `.ci/run` runs the
-short form.
+takes further arguments from PYTEST_ADDOPTS, such as "-n 1" for a single process of tests. `.ci/run all` runs
+the short form.
 """
 
 from __future__ import annotations
