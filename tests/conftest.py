@@ -21,10 +21,13 @@ os.environ.setdefault("XMCJAX_CACHE", "0")
 import jax
 import pytest
 
+from tests.support import cuda_builds
 from tests.support.processes import CORES
 from xmcjax import native
 
 ROOT = Path(__file__).resolve().parent.parent
+# It is kept as long as this process lives.
+BUILDS = cuda_builds.shared()
 # Bytes of a process of tests above which it forgets what it has compiled.
 MOST_RESIDENT = 1 << 30
 

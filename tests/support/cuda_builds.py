@@ -7,11 +7,13 @@ described are compiled with the second.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,23 +30,42 @@ SECONDS = 500
 FLAGS = "-std=c++17 -O1 -Wall -Wextra -Werror -fPIC -shared -ffp-contract=off -DXMCJAX_ON_HOST"
 
 
-@functools.cache
-def folder() -> tempfile.TemporaryDirectory:
-    """Of this process, which ends with it."""
-    return tempfile.TemporaryDirectory(prefix="xmcjax-cuda-")
+# The variable that names the folder of builds of a run of tests.
+BUILDS = "XMCJAX_TEST_BUILDS"
+
+
+def shared() -> tempfile.TemporaryDirectory | None:
+    """The folder of a run of tests, made by its first process; its workers and child processes find it."""
+    if BUILDS in os.environ:
+        return None
+    made = tempfile.TemporaryDirectory(prefix="xmcjax-builds-")
+    os.environ[BUILDS] = made.name
+    return made
+
+
+def _once(name: str, make: Callable[[Path], None]) -> Path:
+    """The file or folder of this name, which the first process that asks makes; the others wait for it."""
+    place = Path(os.environ[BUILDS]) / name
+    with open(f"{place}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.exists():
+            part = place.with_name(f"{name}.part")
+            make(part)
+            part.rename(place)
+    return place
 
 
 @functools.cache
 def build() -> Path:
-    """The library, compiled once by a process; the test is skipped where there is no compiler."""
+    """The library, compiled once by a run of tests; the test is skipped where there is no compiler."""
     compiler = shutil.which(os.environ.get("CXX", "c++"))
     if compiler is None or not SOURCES.is_dir():
         pytest.skip("needs a C++ compiler and the sources of xmcjax-cuda")
-    file = Path(folder().name) / "libxmcjax_cuda_host.so"
     sources = [SOURCES / "handlers.cc", "-x", "c++", SOURCES / "kernels.cu", SOURCES / "projections.cu"]
-    command = [compiler, *FLAGS.split(), "-isystem", jax.ffi.include_dir(), *sources, "-o", file]
-    subprocess.run(command, check=True, timeout=SECONDS)
-    return file
+    command = [compiler, *FLAGS.split(), "-isystem", jax.ffi.include_dir(), *sources, "-o"]
+    return _once(
+        "libxmcjax_cuda_host.so", lambda file: subprocess.run([*command, file], check=True, timeout=SECONDS)
+    )
 
 
 class Built(NamedTuple):
@@ -61,21 +82,18 @@ def build_for_gpus() -> Built:
         pytest.skip("needs nvcc and CMake")
     if not SOURCES.is_dir():
         pytest.skip("needs the sources of xmcjax-cuda")
-    build = Path(folder().name) / "gpus"
     options = ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CUDA_FLAGS=-Xptxas -v"]
-    configure = [
-        "cmake",
-        "-S",
-        PROJECT,
-        "-B",
-        build,
-        *options,
-        f"-DXMCJAX_FFI_INCLUDE={jax.ffi.include_dir()}",
-    ]
-    subprocess.run(configure, check=True, capture_output=True, timeout=SECONDS)
-    make = ["cmake", "--build", build]
-    done = subprocess.run(make, check=True, capture_output=True, text=True, timeout=SECONDS)
-    return Built(build / "libxmcjax_cuda.so", done.stdout + done.stderr)
+
+    def make(folder: Path) -> None:
+        configure = ["cmake", "-S", PROJECT, "-B", folder, *options]
+        configure += [f"-DXMCJAX_FFI_INCLUDE={jax.ffi.include_dir()}"]
+        subprocess.run(configure, check=True, capture_output=True, timeout=SECONDS)
+        command = ["cmake", "--build", folder]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=SECONDS)
+        (folder / "said.txt").write_text(done.stdout + done.stderr)
+
+    folder = _once("gpus", make)
+    return Built(folder / "libxmcjax_cuda.so", (folder / "said.txt").read_text())
 
 
 @functools.cache
