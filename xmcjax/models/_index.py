@@ -245,6 +245,8 @@ def opened(model: LinearModel) -> StoredIndex | None:
 class StoredIndex(ByFeature):
     """Weights by feature in a file: mapped, each block of them checked before it is first used."""
 
+    in_memory = False
+
     def __init__(self, path: Path, file: IO[bytes], layout: _Layout, head: dict[str, bytes]):
         arrays = {
             name: np.frombuffer(content, layout.tensors[name].dtype).reshape(layout.tensors[name].shape)

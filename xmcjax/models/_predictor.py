@@ -30,9 +30,10 @@ class Predictor:
     Weights are held by feature, so that a row costs what its features weigh. Nothing is compiled, JAX is not
     imported, and threads may share an object. A model in a directory is opened here and its weights are read
     at the first prediction: they take 8 bytes each in float32 and 12 in float64, or d L numbers where they
-    are dense. Where :func:`write_index` has stored them by feature, nothing is read but what the rows need,
-    and models larger than memory are served. `LinearModel` and, on a CPU, :func:`predict_topk` read the
-    shards anew in every call.
+    are dense. A call with more than 32 dense rows puts sparse ones in the order of labels, which takes as
+    much again while it runs. Where :func:`write_index` has stored them by feature, nothing is read but what
+    the rows need, and models larger than memory are served. `LinearModel` and, on a CPU,
+    :func:`predict_topk` read the shards anew in every call.
 
     Args:
         model: a directory, a `LinearModel` or an `ArrayModel`.

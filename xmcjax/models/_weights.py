@@ -162,6 +162,8 @@ class ByFeature(Weights):
     The arrays are those of a checked matrix, or :meth:`check` looks at what a row needs.
     """
 
+    in_memory = True
+
     def __init__(self, indptr: np.ndarray, labels: np.ndarray, values: np.ndarray, bias: np.ndarray):
         self.indptr, self.labels, self.values = indptr, labels, values
         self.bias = bias + bias.dtype.type(0)  # −0 is 0, as in :class:`ByLabel`
@@ -179,9 +181,19 @@ class ByFeature(Weights):
         """Whether the weights of the features of X, checked CSR, may be used; what is in memory may."""
 
     def rows(self, X):
+        if self.in_memory and not sp.issparse(X) and len(X) > _FEW_ROWS:
+            return X
         return _sparse.csr(X if sp.issparse(X) else sp.csr_array(X))
 
+    def _by_label(self) -> ByLabel:
+        """The same weights as dense rows read them: some dozens of rows take longer than this order does."""
+        shape = len(self.bias), len(self.indptr) - 1
+        coef = sp.csc_array((self.values, self.labels, self.indptr), shape=shape).tocsr()
+        return ByLabel(_sparse.canonical_csr(coef), self.bias)
+
     def scores(self, X, labels: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
+        if not sp.issparse(X):
+            return self._by_label().scores(X, labels, threads=threads)
         self.check(X)
         if native.load_library() is None:
             return self._scores_of(X, labels)
@@ -210,8 +222,11 @@ class ByFeature(Weights):
         if native.load_library() is None or scores.shape[1] > _LISTED:
             super().best(X, scores, labels, first, threads=threads)
             return
-        given = dict(W=self._arrays, b=self.bias, first_label=first, threads=threads)
         dense = not sp.issparse(X)
+        if dense and self.in_memory and len(X) > _FEW_ROWS:
+            self._by_label().best(X, scores, labels, first, threads=threads)
+            return
+        given = dict(W=self._arrays, b=self.bias, first_label=first, threads=threads)
         for part in parts(X.shape[0], X.shape[1]) if dense else [slice(None)]:
             rows = self.rows(X[part] if dense else X)
             self.check(rows)
