@@ -392,7 +392,8 @@ def coefficients(problem: Problem, state: State) -> np.ndarray:
     """a, [lanes, n, m]: W = Σ_i a_i x_iᵀ, and the scores of new instances are K(new, old) a.
 
     Example:
-        >>> one = problem(Dense(jnp.eye(3)), [0, 1, 2], set_name="topk_alpha", bound=np.ones((1, 3)))
+        >>> from xmcjax import linops
+        >>> one = problem(linops.make(jnp.eye(3)), [0, 1, 2], set_name="topk_alpha", bound=np.ones((1, 3)))
         >>> state = run(one, HParams(), init(one))
         >>> np.allclose(coefficients(one, state)[0].T, weights(one, state)[0], atol=1e-5)  # as X = I
         True
@@ -409,8 +410,9 @@ def weights(problem: Problem, state: State) -> np.ndarray:
     """W, [lanes, m, d]; of a :class:`Gram` there is none.
 
     Example:
+        >>> from xmcjax import linops
         >>> X = jnp.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
-        >>> one = problem(Dense(X), [0, 1, 2], set_name="topk_alpha", bound=np.full((1, 3), 10.0))
+        >>> one = problem(linops.make(X), [0, 1, 2], set_name="topk_alpha", bound=np.full((1, 3), 10.0))
         >>> W = weights(one, run(one, HParams(), init(one)))
         >>> W.shape, (X @ W[0].T).argmax(axis=1).tolist()
         ((1, 3, 2), [0, 1, 2])
