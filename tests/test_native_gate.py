@@ -34,6 +34,7 @@ LOADS = {
 CALLS = {
     "csr_matmat": {
         *("linops._csr.Csr.matmat", "models._weights._product", "solvers._products.product"),
+        "solvers._instance_problem._squared_norms",
     },
     "csr_rmatmat": {"linops._csr.Csr.rmatmat", "solvers._products.transposed"},
     "csr_gram_matmat": {"linops._csr.Csr.gram_matmat"},
@@ -41,8 +42,10 @@ CALLS = {
     "predict_topk": {"models._weights.ByFeature.best"},
     "predict_scores": {"models._weights.ByFeature.scores"},
     "newton_step": {"solvers.newton_cg._native_step", "lanes._blocks.HostBlock.__init__"},
-    "instance_dual": {"solvers.instance_dual._native_epochs"},
-    "instance_gap": {"solvers.instance_dual.objectives"},
+    "instance_dual": {
+        *("solvers._instance_native.native_epochs", "solvers._instance_native.epochs_in_place"),
+    },
+    "instance_gap": {"solvers._instance_native.native_gap"},
     "softmax_product": {"solvers.multinomial._scores.SparseScores._product"},
     "softmax_diagonal": {"solvers.multinomial._scores.SparseScores.native_diagonal"},
     "softmax_solve_csr": {"solvers.multinomial._scores.SparseScores.solve"},
@@ -53,7 +56,7 @@ CALLS = {
 }
 # What gives them these arrays: `.arrays` of a Csr, or `.csr`, which is the same of a multinomial problem.
 ARRAYS = {"arrays", "csr", "csr_arrays"}
-BEHIND = {"instance_dual": "_native_fields", "instance_gap": "_native_fields"}
+BEHIND = {"instance_dual": "native_fields", "instance_gap": "native_fields"}
 # Kernels of dense arrays, and of trees and columns, whose places their reader checks.
 DENSE_KERNELS = {
     *("project_box", "project_topk", "project_weighted", "symmetric_matmat"),

@@ -29,6 +29,7 @@ LAYERS = [
             "xmcjax._pytrees",
             "xmcjax._range",
             "xmcjax._settings",
+            "xmcjax._sizes",
             "xmcjax._sparse",
             "xmcjax._systems",
         ),

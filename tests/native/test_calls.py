@@ -19,6 +19,7 @@ from xmcjax.solvers import instance_dual, newton_cg
 SIZES = {"n": 5, "d": 3, "lanes": 2, "classes": 4, "k": 2, "batch": 5, "m": 4, "columns": 3, "nodes": 6}
 SIZES |= {"leaves": 3, "rows": 5, "length": 5, "count": 2, "ends": 6, "entries": 2, "places": 2}
 SIZES |= {"blocks": 2, "features": 3, "labels": 3, "size": 4, "moves": 2, "room": 4, "listed": 4}
+SIZES |= {"weighted": 5}
 # of CSR features, with which the features that are an array are not looked at
 INSTANCES = {"csr_rows": 5, "first": 3, "second": 4, "kept": 2, "slots": 2, "records": 4}
 SIZES_OF_CALLS = {

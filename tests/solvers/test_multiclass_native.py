@@ -238,6 +238,34 @@ def test_factors_of_lee_lin_wahba_that_would_take_too_much_are_never_made(monkey
     np.testing.assert_allclose(replaced.primal, factorised.primal, rtol=2e-6)
 
 
+def test_instances_of_lee_lin_wahba_have_their_own_weights():
+    X, y = svm_problem(**WIDE)
+    rows, y = checked(X), y.astype(np.int32)
+    one, same = (CentredAscent(rows, y, 19, "llw", of_rows) for of_rows in (C, np.full(len(y), C)))
+    for _ in range(5):
+        assert one.sweep(1e-3) == same.sweep(1e-3)
+    np.testing.assert_array_equal(one.weights, same.weights)
+    # a row with the weight 2 is that row twice
+    twice = np.r_[np.arange(len(y)), 3]
+    weighted = CentredAscent(rows, y, 19, "llw", C * (1.0 + (np.arange(len(y)) == 3)))
+    repeated = CentredAscent(checked(X[twice]), y[twice], 19, "llw", C)
+    ends = []
+    for ascent in (weighted, repeated):
+        for _ in range(3000):
+            ascent.sweep(1e-9, False)
+        ends.append(ascent.assess(1e-9))
+    assert all(abs(end.gap) < 1e-6 for end in ends)
+    assert ends[0].primal == pytest.approx(ends[1].primal, rel=1e-6)
+    assert weighted.alpha.max() > 1.5 * C
+    for kind, formulation, weights in (
+        (Ascent, "ww", np.ones(len(y))),
+        (CentredAscent, "llw", np.ones(3)),
+        (CentredAscent, "llw", np.zeros(len(y))),
+    ):
+        with pytest.raises(ValueError, match="expected one C but for ascent over instances of Lee-Lin-Wahba"):
+            kind(rows, y, 19, formulation, weights)
+
+
 def test_a_copy_of_a_handle_is_let_go_of_once():
     X, y = svm_problem(**WIDE)
     one = point(Ascent, X, y, "ww")

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from tests.support import dual_references
 from tests.support.internals import admm, certified
-from tests.support.problems import BACKENDS, svm_problem
+from tests.support.problems import BACKENDS, needs_native, svm_problem
 from xmcjax import linops
 from xmcjax.solvers import Status, topk_sdca
 from xmcjax.solvers import multiclass_dual as md
@@ -35,6 +35,53 @@ def test_the_optimum_is_that_of_an_interior_point_method(formulation, backend, f
     assert found.primal == pytest.approx(
         dual_references.objective(found.W, X, y, formulation, 1, C), rel=1e-9
     )
+
+
+def sparse_problem(n=60, m=3, seed=0):
+    """Features of which an eighth are not zero, the last row all zeros."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % m
+    X = np.where(rng.random((n, 24)) < 0.1, rng.standard_normal((n, 24)), 0)
+    X[np.arange(n), y] += rng.random(n)
+    X[-1] = 0
+    return sp.csr_matrix(X), y, np.random.default_rng(5).choice([0.1, 0.7, 3.0], n)
+
+
+@pytest.mark.parametrize("scale", [1, 100])
+@pytest.mark.parametrize("formulation", FORMULATIONS)
+def test_sparse_features(formulation, scale):
+    X, y, C = sparse_problem()
+    C = scale * C
+    found = md.run(X, y, formulation=formulation, C=C, tol=1e-7, max_epochs=5000)
+    least = dual_references.bound(X.toarray(), y, 3, formulation, 1, C)
+    assert found.status == Status.CONVERGED and found.primal == pytest.approx(least, rel=1e-6)
+    assert found.W.shape == (24, 3) and found.alpha.shape == (60, 3)
+    again = md.run(X, y, formulation=formulation, C=C, tol=1e-6, max_epochs=5000, start=found.alpha)
+    assert again.primal == pytest.approx(least, rel=1e-5) and again.epochs <= found.epochs
+
+
+@needs_native
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix, None])
+@pytest.mark.parametrize("formulation", FORMULATIONS)
+def test_numbers_of_rows_share_their_programs(formulation, form, compilations):
+    """Of steps for all rows at once, and of proximal point steps, to which a large C leads."""
+    X, y, C = sparse_problem(140)
+    X = X if form is None else form(X.toarray() + 0.1)
+
+    def runs(*sizes):
+        for n in sizes:
+            md.run(X[:n], y[:n], formulation=formulation, C=100 * C[:n], tol=1e-4, max_epochs=200)
+
+    runs(138)
+    assert compilations(lambda: runs(137, 139, 140)) == []
+
+
+@needs_native
+def test_few_passes_of_lee_lin_wahba():
+    """Ascent over instances takes the weights of rows, and nothing else is needed."""
+    X, y, C = sparse_problem(200)
+    found = md.run(X, y, formulation="llw", C=C, tol=1e-4)
+    assert found.status == Status.CONVERGED and found.newton_steps == 0 < found.epochs < 200
 
 
 @pytest.mark.parametrize("formulation", FORMULATIONS)

@@ -52,6 +52,39 @@ def objective(X, y, W, C, set_name, k):
     return dual_references.objective(np.asarray(W).T, X, y, LOSSES[set_name], k, C)
 
 
+@needs_native
+@pytest.mark.parametrize("variant", ["alpha", "entropy"])
+@pytest.mark.parametrize("kind", ["dense", "csr", "gram"])
+def test_nothing_is_compiled_for_a_number_of_rows(kind, variant, compilations):
+    X, y = svm_problem(n=63, d=30, m=5, dtype=np.float32)
+    X = np.where(np.abs(X) > 1.3, X, 0)
+
+    def solved(n):
+        given = (
+            features(X[:n], "gram") if kind == "gram" else X[:n] if kind == "dense" else sp.csr_array(X[:n])
+        )
+        found = topk_sdca.solve(given, y[:n], 2, 1.0, variant=variant, max_epochs=30)
+        assert found.W.dtype == np.float32 and found.epochs > 0
+
+    solved(61)
+    programs = compilations(lambda: [solved(n) for n in (60, 62, 63)])
+    # features, and what the test makes of them, are put on the device
+    others = [one for one in programs if "jit(stage)" not in one and "jit(convert" not in one]
+    assert others == []
+
+
+@needs_native
+def test_a_run_takes_the_arrays_of_its_state():
+    X, y = svm_problem(**SIZE)
+    problem = make(X, y, "topk_alpha", k=2)
+    state = topk_sdca.init(problem)
+    end = topk_sdca.run(problem, TIGHT, state)
+    assert state.dual.is_deleted() and isinstance(end.dual, jax.Array)
+    assert Status(int(end.status[0])) == Status.CONVERGED
+    again = topk_sdca.advance(problem, TIGHT, jax.tree.map(jnp.array, end), 3)
+    assert again.epochs.tolist() == end.epochs.tolist()
+
+
 @pytest.mark.parametrize(("dtype", "tol"), [(np.float64, 1e-9), (np.float32, 1e-5)])
 @pytest.mark.parametrize(
     ("set_name", "k"),

@@ -34,6 +34,7 @@ from xmcjax.estimators._kernel_parts import (
     warn_of_unconverged,
 )
 from xmcjax.estimators._kernel_scores import kernel_scores
+from xmcjax.estimators._kernel_sizes import for_prediction
 from xmcjax.estimators._kernel_training import base_of, training
 from xmcjax.estimators._label_warnings import warn_of_empty
 from xmcjax.estimators._refit import unchanged_on_error
@@ -447,16 +448,16 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         problem = kernel_multinomial.kernel_problem(kernel, None, data.weight, likelihood=target)
         start = getattr(self, "dual_coef_", None) if SHARED["warm_start"].check(self.warm_start) else None
         if start is not None:
-            same = len(start) == len(data.numbers) and np.array_equal(self.classes_, data.classes)
-            start = start[..., None] if same else None
+            same = len(start) == data.given.n and np.array_equal(self.classes_, data.classes)
+            start = start if same else None
         watch = Watch(self, "step")
         kept = watch.start()
         if kept is not None:  # of this command, with the same data and hyperparameters
-            start = kept[..., None]
-
+            start = kept
+        start = None if start is None else data.filled(start)[..., None]
         limits, begun = self._limits(data), kernel_multinomial.init(problem, start)
         with watch:
-            observe = watch.observer(watch.kernel)
+            observe = watch.observer(watch.kernel(data.given.n))
             state = kernel_multinomial.run_to_excess(problem, limits, begun, observe=observe)
         status, value, residual, steps, cg_steps = (
             np.asarray(of_lanes)[0].item()
@@ -465,11 +466,10 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         self.status_ = Status(status)
         if self.status_ == Status.NONFINITE:
             raise ValueError(f"the objective overflowed: {REMEDY[self.status_]}")
-        # prediction needs no matrix of the training points; host arrays keep their precision when stored
-        kernel = dataclasses.replace(kernel, gram=kernel.gram.for_prediction())
-        self._kernels = jax.tree.map(np.asarray, kernel)
+        # host arrays keep their precision when stored
+        self._kernels = jax.tree.map(np.asarray, for_prediction(kernel, data.given))
         self._tree, self.classes_, self._without = data.tree, data.classes, data.without
-        self.dual_coef_ = np.asarray(state.alpha)[..., 0]
+        self.dual_coef_ = np.asarray(state.alpha)[: data.given.n, :, 0]
         by_number = np.arange(len(kernel.v)) if data.tree is None else np.argsort(data.tree.nodes)
         self.v_, self.sigma2_ = np.asarray(kernel.v)[by_number], float(h.sigma2)
         self.loadings_ = None if h.loadings is None else np.asarray(h.loadings)

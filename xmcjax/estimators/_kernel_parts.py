@@ -68,9 +68,10 @@ def matrix_bytes(memory: Any) -> float:
 
 
 class Training(NamedTuple):
-    """Checked training data."""
+    """Checked training data: n rows, and perhaps others behind them of weight 0."""
 
-    points: Any  #: of :mod:`xmcjax.kernels`
+    given: Any  #: the n points, of :mod:`xmcjax.kernels`
+    points: Any  #: these, and those behind them
     numbers: np.ndarray  #: class of each row, [n]; of an inner label any class below it
     allowed: np.ndarray | None  #: where there are inner labels, the classes of each row, bool [n, C]
     classes: np.ndarray  #: [C]
@@ -84,6 +85,11 @@ class Training(NamedTuple):
     def without(self) -> np.ndarray:
         """Numbers of the other classes, which are no part of the problem."""
         return np.setdiff1d(np.arange(len(self.classes)), self.counted)
+
+    def filled(self, of_rows: np.ndarray, value: Any = 0) -> np.ndarray:
+        """An array of the n rows with a value for those behind them."""
+        behind = self.points.n - self.given.n
+        return np.pad(of_rows, [(0, behind), *[(0, 0)] * (of_rows.ndim - 1)], constant_values=value)
 
 
 class CvGradient(NamedTuple):
@@ -349,16 +355,17 @@ def folds_of(folds, data: Training, random_state) -> np.ndarray:
     """
     from xmcjax.solvers.kernel_multinomial import check_folds, random_folds
 
-    numbers = data.numbers
+    n = data.given.n
+    numbers = data.numbers[:n]
     if data.allowed is not None:
-        numbers = np.where(data.allowed.sum(axis=1) == 1, numbers, -1)
-    there = np.ones(len(numbers), bool) if data.weight is None else data.weight > 0
+        numbers = np.where(data.allowed[:n].sum(axis=1) == 1, numbers, -1)
+    there = np.ones(n, bool) if data.weight is None else data.weight[:n] > 0
     if np.ndim(folds) == 0:
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         drawn = random_folds(int(there.sum()), whole_number("folds", folds, 2), seed)
         folds = np.full(len(numbers), -1, drawn.dtype)
         folds[there] = drawn
-    return check_folds(folds, np.where(there, numbers, -1))
+    return data.filled(check_folds(folds, np.where(there, numbers, -1)), -1)
 
 
 def target_of(data: Training, likelihood: str):

@@ -10,6 +10,7 @@ import numpy as np
 from xmcjax import _sparse
 from xmcjax._arguments import number
 from xmcjax.estimators._kernel_parts import base_kernel, points_of
+from xmcjax.estimators._kernel_sizes import filled_points
 from xmcjax.kernels import RBF, GivenProducts, Kernel, Matern, stack
 from xmcjax.lanes import precision
 
@@ -66,9 +67,10 @@ def _largest(kernel: Kernel, points, there: np.ndarray) -> float:
     if isinstance(kernel, (RBF, Matern)):
         return 1.0
     kernel, count = stack(kernel, points.dtype)
-    pairs = points.with_themselves()
+    pairs = filled_points(points).with_themselves()
     each = (jax.tree.map(lambda leaf, i=i: leaf[i], kernel) for i in range(count))
-    return float(max(np.max(np.asarray(one.value(pairs))[there], initial=0) for one in each))
+    values = (np.asarray(one.value(pairs))[: len(there)] for one in each)
+    return float(max(np.max(of_one[there], initial=0) for of_one in values))
 
 
 def _of_exponent(kernel: Kernel, points, there: np.ndarray) -> float:

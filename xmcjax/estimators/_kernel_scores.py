@@ -9,6 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._range import check_norms
+from xmcjax.estimators._kernel_sizes import (
+    LEAST_NEW,
+    filled_features,
+    filled_kernel,
+    filled_points,
+    filled_products,
+)
 
 # Numbers of a part of the scores that prediction makes at once.
 _PART = 1 << 24
@@ -37,14 +44,17 @@ def kernel_scores(kernel: Any, dual_coef: np.ndarray, X: Any) -> np.ndarray:
     rows = max(1, most // max(X.shape[1], dual_coef.size // 64))
     parts = []
     with precision(dtype), _device_memory.explained("a prediction", "fewer training rows, "):
+        filled = most == _PART  # where memory is not short
+        kernel, alpha = filled_kernel(kernel, dual_coef) if filled else (kernel, dual_coef)
         for first in range(0, X.shape[0], rows):
-            points = _points(kernel, X[first : first + rows].astype(dtype, copy=False))
-            parts.append(np.asarray(_cross()(kernel, points, dual_coef[..., None]))[..., 0])
+            part = X[first : first + rows].astype(dtype, copy=False)
+            points = _points(kernel, part, filled=filled)
+            parts.append(np.asarray(_cross()(kernel, points, alpha[..., None]))[: part.shape[0], :, 0])
     return np.concatenate(parts)
 
 
-def _points(kernel: Any, part: Any) -> Any:
-    """Rows as the kernel takes them."""
+def _points(kernel: Any, part: Any, filled: bool = False) -> Any:
+    """Rows as the kernel takes them, where they are `filled` with others behind."""
     from xmcjax import kernels
     from xmcjax.linops import Dense
 
@@ -53,8 +63,11 @@ def _points(kernel: Any, part: Any) -> Any:
     if isinstance(part, np.ndarray) == sparse:
         part = sp.csr_array(part) if sparse else part.toarray()
     if isinstance(training, kernels.GivenProducts):
-        return kernels.precomputed_test(part, training)
-    return kernels.points(part, like=training)
+        return kernels.precomputed_test(filled_products(part, training.n) if filled else part, training)
+    if not filled:
+        return kernels.points(part, like=training)
+    # what the centre adds to sparse rows is another number of entries
+    return filled_points(kernels.points(filled_features(part), like=training), LEAST_NEW)
 
 
 def check_parts(kernel: Any, dual_coef: np.ndarray, n_features: int) -> None:

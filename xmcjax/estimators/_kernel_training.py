@@ -12,6 +12,7 @@ from xmcjax._hierarchy import Hierarchy
 from xmcjax.estimators._counted import counted_classes
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._kernel_parts import Training, base_kernel, labelled, ordered, points_of
+from xmcjax.estimators._kernel_sizes import filled_points
 from xmcjax.estimators._weights import row_weights
 
 
@@ -56,7 +57,23 @@ def training(model: Any, X, y, sample_weight, *, widen: bool) -> tuple[Training,
     counted = np.arange(len(classes))
     if tree is None:
         counted = counted_classes(len(classes), numbers, weights).places
-    return Training(points, numbers, allowed, classes, tree, weights, scale, dtype != X.dtype, counted), dtype
+    widened = dtype != X.dtype
+    data = Training(points, points, numbers, allowed, classes, tree, weights, scale, widened, counted)
+    if model.rank is not None:  # an approximation chooses among the points
+        return data, dtype
+    with precision(dtype):
+        return _of_common_size(data), dtype
+
+
+def _of_common_size(data: Training) -> Training:
+    """The same problem with rows behind, of weight 0, for which programs are likely to be there."""
+    points = filled_points(data.given)
+    if points.n == data.given.n:
+        return data
+    data = data._replace(points=points)
+    weight = np.ones(data.given.n) if data.weight is None else data.weight
+    allowed = None if data.allowed is None else data.filled(data.allowed, True)
+    return data._replace(numbers=data.filled(data.numbers), allowed=allowed, weight=data.filled(weight))
 
 
 def base_of(model: Any, data: Training):

@@ -14,6 +14,7 @@ from xmcjax import _sparse
 from xmcjax._arguments import job_count, name_of, renamed, whole_number
 from xmcjax._options import SHARED, Real
 from xmcjax._range import check_range
+from xmcjax._sizes import with_rows
 from xmcjax.estimators._checkpoint import Checkpoint
 from xmcjax.estimators._counted import Counted, counted_classes
 from xmcjax.estimators._inputs import checked_data
@@ -297,12 +298,11 @@ def _of_common_size(X, y, weight):
     entries = _power_of_two(X.nnz, 128) - X.nnz if sp.issparse(X) else 0
     rows = _power_of_two(n - (-entries // columns), 128)
     y, weight = (np.pad(a, (0, rows - n)) for a in (y, weight))
-    if not sp.issparse(X):
-        return np.pad(X, [(0, rows - n), (0, columns - d)]), y, weight
-    place = divmod(np.arange(entries), columns)
-    new = sp.csr_matrix((np.zeros(entries, X.dtype), place), (rows - n, columns))
-    X = sp.csr_matrix((X.data, X.indices, X.indptr), (n, columns))
-    return sp.vstack([X, new], format="csr"), y, weight
+    if sp.issparse(X):
+        X = sp.csr_matrix((X.data, X.indices, X.indptr), (n, columns))
+    else:
+        X = np.pad(X, [(0, 0), (0, columns - d)])
+    return with_rows(X, rows, entries), y, weight
 
 
 def _power_of_two(number: int, least: int) -> int:

@@ -77,12 +77,16 @@ class Watch:
         if self.checkpoint is not None:
             self.checkpoint.offer(progress.alpha)
 
-    def kernel(self, state: Any) -> None:
-        """Of the kernel machine: its state."""
-        steps = int(state.steps[0]) + int(state.cg_steps[0])
-        self.show(steps, residual=float(state.residual[0]), objective=float(state.value[0]))
-        if self.checkpoint is not None:
-            self.checkpoint.offer(lambda: np.asarray(state.alpha[..., 0]))
+    def kernel(self, n: int) -> Callable[[Any], None]:
+        """Of the kernel machine, whose first n rows were given: what is called with its state."""
+
+        def told(state: Any) -> None:
+            steps = int(state.steps[0]) + int(state.cg_steps[0])
+            self.show(steps, residual=float(state.residual[0]), objective=float(state.value[0]))
+            if self.checkpoint is not None:
+                self.checkpoint.offer(lambda: np.asarray(state.alpha)[:n, :, 0])
+
+        return told
 
     def end(self, reason: str, **values: Any) -> None:
         """Prints what came out and why by this method, where ``verbose`` asks for it."""

@@ -10,23 +10,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse, linops, native
+from xmcjax._sizes import filled_length
 from xmcjax.models._block_scores import RowsInTurns, SparseRows
 
-# Entries below which an array is not filled up further, and parts of a power of two that are filled up.
-_LEAST, _PARTS = 1024, 8
 # Of a block of rows: their places have 32 bits.
 _MOST_ENTRIES = 1 << 31
-
-
-def filled_length(entries: int) -> int:
-    """The length of arrays of so many entries: one of few, so that few programs are compiled.
-
-    Example:
-        >>> filled_length(3), filled_length(5000), filled_length(5600)
-        (1024, 5120, 6144)
-    """
-    unit = max(_LEAST, (1 << max(entries - 1, 0).bit_length()) // (2 * _PARTS))
-    return max(-(-entries // unit), 1) * unit
 
 
 def filled(values: np.ndarray, length: int, dtype) -> np.ndarray:

@@ -41,7 +41,7 @@ class DualPoint:
         y: classes 0 … m−1, int32 [n].
         m: number of classes.
         formulation: one of native/interface/ids.def.
-        C: weight of the losses.
+        C: weight of the losses; of `CentredAscent` also one above 0 for each row, [n].
         seed: of the random orders.
         threads: that a call may use.
         classes: first and last + 1 of those that this process of several has; None for all.
@@ -63,7 +63,7 @@ class DualPoint:
         y,
         m: int,
         formulation: str,
-        C: float,
+        C: float | np.ndarray,
         *,
         seed: int = 0,
         threads: int = 1,
@@ -72,7 +72,9 @@ class DualPoint:
         shared: np.ndarray | None = None,
     ):
         assert y.dtype == np.int32 and y.shape == X.shape[:1]
-        own: dict[str, Any] = dict(y=np.ascontiguousarray(y), C=C, method=self._method)
+        own: dict[str, Any] = dict(y=np.ascontiguousarray(y), method=self._method)
+        of_rows = np.ndim(C) > 0
+        own.update(C=1.0 if of_rows else C, cost=np.ascontiguousarray(C if of_rows else [], np.float64))
         rows, moved = (np.zeros(0, bool),) * 2 if place is None else place
         own.update(rows=np.asarray(rows, np.int8), moved=np.asarray(moved, np.int8))
         own.update(shared=np.zeros(0, X.dtype) if shared is None else shared)

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._sizes import repeated, rows_behind
 from xmcjax.linops import native_ready
 from xmcjax.native import awaited
 from xmcjax.solvers import _admm
@@ -161,7 +162,7 @@ class Dense:
         with jax.enable_x64(True):
             b = form.metric(self._A) + rho * form.gains(Z, y)
             # the projection of pairs in one compiled call: its operations one by one take six times as long
-            row_map = functools.partial(awaited, _row_map, form) if form.sparse else form.row_map
+            row_map = functools.partial(_compiled, form) if form.sparse else form.row_map
             self._new = np.array(row_map(b, y, rho, C, k))
         self._O = self._weights(self._new)
         return Z
@@ -200,6 +201,13 @@ class Dense:
 
     def best(self) -> tuple[np.ndarray, sp.csr_array]:
         return self._form.centred(self._basis @ self._best_W), sp.csr_array(self._best_A)
+
+
+def _compiled(form: Formulation, b: np.ndarray, y: np.ndarray, rho: float, C, k: int) -> np.ndarray:
+    """The row map by a program for the number of rows, which are filled up where there are few."""
+    behind = rows_behind(b.shape)
+    b, y, C = (repeated(a, behind) for a in (b, y, C))
+    return np.asarray(awaited(_row_map, form, b, y, rho, C, k))[: len(b) - behind]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 5))

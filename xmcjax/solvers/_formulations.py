@@ -52,6 +52,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._sizes import repeated, rows_behind
 from xmcjax.losses import gains, topk_entropy
 from xmcjax.projections import simplex, topk_simplex
 from xmcjax.solvers._entropic import entropic
@@ -277,8 +278,11 @@ class TopKEntropy(TopKAlpha):
     def losses(self, h, k=1):
         if not isinstance(h, np.ndarray):
             return _topk_entropy(h, k)
+        flat = h.reshape(-1, h.shape[-1])
+        behind = rows_behind(flat.shape)
         with jax.enable_x64(True):
-            return np.asarray(_compiled_entropy(jnp.asarray(h), k))
+            of_rows = np.asarray(_compiled_entropy(repeated(flat, behind), k))
+        return of_rows[: len(flat)].reshape(h.shape[:-1])
 
     def kinks(self, h, within, k=1):
         return np.zeros(h.shape[:-1])

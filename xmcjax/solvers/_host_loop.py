@@ -31,20 +31,29 @@ Value = TypeVar("Value")
 
 
 class Calls:
-    """Calls of a jitted ``advance(problem, hp, state, count)``, which makes at most `count` iterations.
+    """Calls of ``advance(problem, hp, state, count)``, which makes at most `count` iterations.
 
     Args:
-        advance: its count is traced.
+        advance: jitted, its count traced; or a native call on arrays of NumPy.
         problem, hp: of every call.
         most: iterations of a call.
+        compiled: whether it is jitted.
 
     Raises:
         DeviceMemoryError: in the first call; an iteration does not fit into what is free on the device.
     """
 
-    def __init__(self, advance: Callable[..., Any], problem: Any, hp: Any, most: int = 1 << 20):
+    def __init__(
+        self,
+        advance: Callable[..., Any],
+        problem: Any,
+        hp: Any,
+        most: int = 1 << 20,
+        *,
+        compiled: bool = True,
+    ):
         self._advance, self._given, self._most, self._count = advance, (problem, hp), most, 1
-        self._checked, self._expected = False, math.inf
+        self._checked, self._expected, self._compiled = not compiled, math.inf, compiled
 
     def __call__(self, state: Any) -> Any:
         """The state after some iterations."""
@@ -52,7 +61,10 @@ class Calls:
             check_program("an iteration", self._advance, *self._given, state, self._count)
             self._checked = True
         begin, brief = time.perf_counter(), self._expected < _BRIEF
-        state = awaited(self._advance, *self._given, state, self._count, brief=brief)
+        if self._compiled:
+            state = awaited(self._advance, *self._given, state, self._count, brief=brief)
+        else:  # which heeds signals itself
+            state = self._advance(*self._given, state, self._count)
         seconds = max(time.perf_counter() - begin, 1e-6)
         if seconds < _SHORT:
             more = min(int(np.clip(_SHORT / seconds, *_GROWTH)) * self._count, self._most)

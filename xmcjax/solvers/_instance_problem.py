@@ -17,7 +17,9 @@ from xmcjax._fork import check_threads_of_jax
 from xmcjax._platform import committed_to_host, host_bound
 from xmcjax._pytrees import pytree
 from xmcjax._range import check_range, check_squared_norms
-from xmcjax.linops import Csr, Dense, LinOp, check_operator, make, native_ready
+from xmcjax._sizes import repeated, rows_behind
+from xmcjax.linops import Csr, Dense, LinOp, check_operator, make, native_ready, put
+from xmcjax.native import InPlace
 from xmcjax.solvers import _instance_twin as twin
 from xmcjax.solvers._formulations import SETS, Formulation, smoothed
 
@@ -239,19 +241,19 @@ def problem(
         check_range("expected gamma / bound of 0 or", ridge[ridge > 0], dtype)
     if backend != "jnp":
         op = _of_the_host(op)
-    squared_norms = jnp.diagonal(op.K) if isinstance(op, Gram) else op.row_norms2()
-    check_squared_norms(squared_norms)
     native = _native(op, backend)
+    squared_norms = _squared_norms(op, native)
+    check_squared_norms(squared_norms)
     rows = None
     if not native:
         rows = twin.GramRows(op.K) if isinstance(op, Gram) else twin.rows_of(op)
     made = Problem(
         op=op,
-        y=jnp.asarray(y, jnp.int32),
+        y=put(y.astype(np.int32)),
         squared_norms=squared_norms,
-        bound=jnp.asarray(np.broadcast_to(bound, (lanes, n)), dtype),
-        k=jnp.asarray(np.broadcast_to(k, lanes), jnp.int32),
-        gamma=jnp.asarray(np.broadcast_to(gamma, lanes), dtype),
+        bound=put(np.broadcast_to(bound, (lanes, n)).astype(dtype)),
+        k=put(np.broadcast_to(k, lanes).astype(np.int32)),
+        gamma=put(np.broadcast_to(gamma, lanes).astype(dtype)),
         rows=rows,
         classes=m,
         set_name=set_name,
@@ -259,6 +261,22 @@ def problem(
         smooth=bool(np.any(gamma > 0)),
     )
     return made if backend == "jnp" else committed_to_host(made)
+
+
+def _squared_norms(op: LinOp | Gram, native: bool) -> jax.Array:
+    """‖x_i‖², [n]; on the host without a program for each size, unless there are many numbers."""
+    if isinstance(op, Gram):
+        return put(np.diagonal(np.asarray(op.K))) if native else jnp.diagonal(op.K)
+    if native and isinstance(op, Csr):
+        out, ones = np.zeros((op.shape[0], 1), op.dtype), np.ones((op.shape[1], 1), op.dtype)
+        value, column, offset = (np.asarray(a) for a in op.arrays)
+        squares = value * value, column, offset
+        InPlace.once("csr_matmat", X=squares, V=ones, threads=op.threads, out=out)
+        return put(out[:, 0])
+    if native and isinstance(op, Dense) and (behind := rows_behind(op.shape)):
+        filled = Dense(put(repeated(np.asarray(op.X), behind)))
+        return put(np.asarray(filled.row_norms2())[: op.shape[0]])
+    return op.row_norms2()
 
 
 def _of_the_host(op: LinOp | Gram) -> LinOp | Gram:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.linops import Csr
+from xmcjax.linops import Csr, put
 from xmcjax.solvers._certified import weights_of
 from xmcjax.solvers._formulations import NAMES
 from xmcjax.solvers._instance_problem import Gram, Problem
@@ -41,7 +40,7 @@ def placed(problem: Problem, state: Any, alphas: list[sp.csr_array]) -> Any:
         dual = np.stack([alpha.toarray().astype(dtype) for alpha in alphas])
     weights = np.stack([_weights(problem, alpha).astype(dtype) for alpha in alphas])
     # copies: the buffers of a state are given away
-    return state._replace(weights=jnp.array(weights), dual=jnp.array(dual), index=jnp.array(index))
+    return state._replace(weights=put(weights), dual=put(dual), index=put(index))
 
 
 def _weights(problem: Problem, alpha: sp.csr_array) -> np.ndarray:

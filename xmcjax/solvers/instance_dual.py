@@ -46,15 +46,23 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax import native
 from xmcjax._arguments import number, whole_number
 from xmcjax._fork import needs_threads_of_jax
-from xmcjax.linops import Csr, Dense
+from xmcjax.linops import Csr, put
 from xmcjax.solvers import _instance_twin as twin
 from xmcjax.solvers._accuracy import closed
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified, certified_kernel
 from xmcjax.solvers._host_loop import Calls
+from xmcjax.solvers._instance_native import (
+    EPOCHS_PER_CHECK,
+    FIRST_CHECK,
+    epochs_in_place,
+    native_epochs,
+    native_gap,
+    of_host,
+    of_jax,
+)
 from xmcjax.solvers._instance_problem import Gram, HParams, Problem, problem
 from xmcjax.solvers._instance_start import as_weights
 from xmcjax.solvers._progress import Observe, Progress
@@ -76,11 +84,7 @@ __all__ = [
     "weights",
 ]
 
-# The gap, which costs about half an epoch, is worked out at most once in so many epochs …
-EPOCHS_PER_CHECK = 5
-# … and the first time after so many at the latest.
-FIRST_CHECK = 10
-# Most that one compiled call makes.
+# Most that one call makes.
 _EPOCHS_PER_CALL = 64
 # How often a lane goes on whose gap was not what it took it to be.
 _ATTEMPTS = 3
@@ -151,17 +155,17 @@ def init(problem: Problem, key=None, *, slots: int | None = None, checks: int = 
     columns = problem.op.shape[1]
     size = (columns, m) if isinstance(problem.op, Csr) else (m, columns)
 
-    # arrays of the host, copied: a compiled program for each of these shapes would take longer
+    # of the host, because a compiled program for each of these shapes would take longer
     def number(value):
-        return jnp.array(np.full(lanes, value, dtype))
+        return put(np.full(lanes, value, dtype))
 
     def count(value=0):
-        return jnp.array(np.full(lanes, value, np.int32))
+        return put(np.full(lanes, value, np.int32))
 
     return State(
-        weights=jnp.array(np.zeros((lanes, *size), dtype)),
-        dual=jnp.array(np.zeros((lanes, n, slots or m), dtype)),
-        index=jnp.array(np.zeros((lanes, n, slots), np.int32)),
+        weights=put(np.zeros((lanes, *size), dtype)),
+        dual=put(np.zeros((lanes, n, slots or m), dtype)),
+        index=put(np.zeros((lanes, n, slots), np.int32)),
         seed=_seed_of(jax.random.key(0) if key is None else key),
         primal=number(np.inf),
         dual_objective=number(0),
@@ -174,7 +178,7 @@ def init(problem: Problem, key=None, *, slots: int | None = None, checks: int = 
         changed=count(),
         support=count(),
         truncated=count(),
-        history=jnp.array(np.full((lanes, checks, 3), np.inf, dtype)),
+        history=put(np.full((lanes, checks, 3), np.inf, dtype)),
     )
 
 
@@ -197,7 +201,7 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
         [1]
     """
     if problem.rows is None:
-        return _native_epochs(problem, hp, state, 1)
+        return native_epochs(problem, hp, state, 1)
     return _twin_epoch(problem, hp, state)
 
 
@@ -214,7 +218,7 @@ def advance(problem: Problem, hp: HParams, state: State, count) -> State:
         True
     """
     if problem.rows is None:
-        return _native_epochs(problem, hp, state, count)
+        return native_epochs(problem, hp, state, count)
 
     def unfinished(carry):
         made, state = carry
@@ -242,7 +246,8 @@ def run(problem: Problem, hp: HParams, state: State) -> State:
         >>> [Status(s).name for s in run(two, HParams(tol=1e-3), init(two)).status.tolist()]
         ['CONVERGED', 'CONVERGED']
     """
-    return proved(problem, hp, state)[0]
+    state, _ = proved(problem, hp, state)
+    return of_jax(state) if problem.rows is None else state
 
 
 @needs_threads_of_jax
@@ -253,7 +258,10 @@ def proved(
 
     Args:
         problem, hp, state: of :func:`run`.
-        observe: called with the progress of the first lane after each call of the device; or None.
+        observe: called with the progress of the first lane every few epochs; or None.
+
+    Returns:
+        The state, with arrays of NumPy where an epoch is a native call, and the proofs.
     """
     hp = dataclasses.replace(
         hp, tol=number("tol", hp.tol), max_epochs=whole_number("max_epochs", hp.max_epochs, 0)
@@ -261,7 +269,12 @@ def proved(
     if not hp.tol >= 0:
         raise ValueError(f"tol: expected a number from 0, got {hp.tol}")
     attempts, proofs = np.zeros(problem.lanes, int), {}
-    calls = Calls(advance, problem, hp, _EPOCHS_PER_CALL)
+    on_host = problem.rows is None
+    if on_host:
+        problem, state = of_host(problem, state)
+    calls = Calls(
+        epochs_in_place if on_host else advance, problem, hp, _EPOCHS_PER_CALL, compiled=not on_host
+    )
     while True:
         state = _verified(problem, hp, calls(state), attempts, proofs)
         if observe is not None:
@@ -275,7 +288,7 @@ def proved(
         slots = state.index.shape[2]
         if slots and np.any(running & (np.asarray(state.truncated) > 0)):
             more = ((0, 0), (0, 0), (0, min(slots, problem.classes - 1 - slots)))
-            state = state._replace(dual=jnp.pad(state.dual, more), index=jnp.pad(state.index, more))
+            state = state._replace(dual=np.pad(state.dual, more), index=np.pad(state.index, more))
 
 
 def _verified(
@@ -310,7 +323,8 @@ def _verified(
             del proofs[lane]
         ratio[lane] = found.gap / max(float(state.estimate[lane]), np.finfo(np.float32).tiny)
     numbers = dict(weights=W, primal=primal, dual_objective=dual, gap=gap, ratio=ratio, status=status)
-    return state._replace(**{name: jnp.asarray(a) for name, a in numbers.items()})
+    made = numbers if problem.rows is None else {name: jnp.asarray(a) for name, a in numbers.items()}
+    return state._replace(**made)
 
 
 @needs_threads_of_jax
@@ -332,7 +346,7 @@ def proof(problem: Problem, state: State, lane: int, tol: float) -> Certified:
     if not number("tol", tol) >= 0:
         raise ValueError(f"tol: expected a number from 0, got {tol}")
     whole_number("lane", lane, 0, problem.lanes - 1)
-    bound, k = np.asarray(problem.bound[lane], np.float64), int(problem.k[lane])
+    bound, k = np.asarray(problem.bound, np.float64)[lane], int(problem.k[lane])
     alpha, y = dual_variables(problem, state, lane), np.asarray(problem.y)
     formulation = problem.smoothed(float(problem.gamma[lane]))
     op: Any = problem.op
@@ -370,8 +384,7 @@ def objectives(problem: Problem, hp: HParams, state: State) -> tuple[jax.Array, 
         [3.0, 0.0, 3.0, 0.0]
     """
     if problem.rows is None:
-        given: dict[str, Any] = dict(weights=state.weights, dual=state.dual, index=state.index)
-        return tuple(native.call("instance_gap", **_native_fields(problem, hp), **given).values())
+        return native_gap(problem, hp, state)
     return twin.gap(problem.rows, problem, hp, state.weights, state.dual)
 
 
@@ -379,7 +392,8 @@ def coefficients(problem: Problem, state: State) -> np.ndarray:
     """a, [lanes, n, m]: W = Σ_i a_i x_iᵀ, and the scores of new instances are K(new, old) a.
 
     Example:
-        >>> one = problem(Dense(jnp.eye(3)), [0, 1, 2], set_name="topk_alpha", bound=np.ones((1, 3)))
+        >>> from xmcjax import linops
+        >>> one = problem(linops.make(jnp.eye(3)), [0, 1, 2], set_name="topk_alpha", bound=np.ones((1, 3)))
         >>> state = run(one, HParams(), init(one))
         >>> np.allclose(coefficients(one, state)[0].T, weights(one, state)[0], atol=1e-5)  # as X = I
         True
@@ -396,8 +410,9 @@ def weights(problem: Problem, state: State) -> np.ndarray:
     """W, [lanes, m, d]; of a :class:`Gram` there is none.
 
     Example:
+        >>> from xmcjax import linops
         >>> X = jnp.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
-        >>> one = problem(Dense(X), [0, 1, 2], set_name="topk_alpha", bound=np.full((1, 3), 10.0))
+        >>> one = problem(linops.make(X), [0, 1, 2], set_name="topk_alpha", bound=np.full((1, 3), 10.0))
         >>> W = weights(one, run(one, HParams(), init(one)))
         >>> W.shape, (X @ W[0].T).argmax(axis=1).tolist()
         ((1, 3, 2), [0, 1, 2])
@@ -406,49 +421,6 @@ def weights(problem: Problem, state: State) -> np.ndarray:
         raise ValueError("expected features, got inner products: there are coefficients, but no weights")
     W = np.asarray(state.weights)
     return W.swapaxes(1, 2) if isinstance(problem.op, Csr) else W
-
-
-def _native_fields(problem: Problem, hp: HParams) -> dict[str, Any]:
-    """The fields that both native calls have, but for the state."""
-    op, real, whole = problem.op, problem.op.dtype, jnp.int32
-    no_matrix = jnp.zeros((0, 0), real)
-    no_rows = jnp.zeros(0, real), jnp.zeros(0, whole), jnp.zeros((1, 2), whole)
-    if isinstance(op, Csr):
-        kind, X, csr = "csr", no_matrix, op.arrays
-    elif isinstance(op, Gram):
-        kind, X, csr = "gram", op.K, no_rows
-    else:
-        assert isinstance(op, Dense)
-        kind, X, csr = "dense", op.X, no_rows
-    return dict(
-        X=X,
-        csr=csr,
-        y=problem.y,
-        squared_norms=problem.squared_norms,
-        bound=problem.bound,
-        k=problem.k,
-        gamma=problem.gamma,
-        classes=problem.classes,
-        block=hp.block_for(problem.classes),
-        threads=hp.threads,
-        features=native.id_number("features", kind),
-        set=native.id_number("set", problem.set_name),
-    )
-
-
-def _native_epochs(problem: Problem, hp: HParams, state: State, count) -> State:
-    made = native.call(
-        "instance_dual",
-        **_native_fields(problem, hp),
-        **state._asdict(),
-        sweeps=hp.sweeps,
-        tolerance=hp.tol,
-        max_epochs=hp.max_epochs,
-        count=count,
-        epochs_per_check=EPOCHS_PER_CHECK,
-        first_check=FIRST_CHECK,
-    )
-    return state._replace(**made)
 
 
 def _twin_epoch(problem: Problem, hp: HParams, state: State) -> State:

@@ -57,9 +57,11 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
   explicit CentredAscent(const MulticlassArgs<T>& args)
       : Base(args), width_((m_ + N - 1) / N * N), W_(X_.d * width_), alpha_(X_.n * width_),
         before_(X_.n * width_), idle_(X_.n, 0) {
+    if (args.cost) cost_.assign(args.cost, args.cost + X_.n);
     for (Shared& one : shared_) one = Shared(width_);
     for (int64_t i = 0; i < X_.n; ++i)
-      for (int64_t c = 0; c < m_ && !(norm2_[i] > 0); ++c) alpha(i)[c] = form_.exists(c, y_[i]) ? C_ : T(0);
+      for (int64_t c = 0; c < m_ && !(norm2_[i] > 0); ++c)
+        alpha(i)[c] = form_.exists(c, y_[i]) ? upper(i) : T(0);
   }
 
   Assessment assess(double tolerance) override {
@@ -136,6 +138,8 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
   }
 
  private:
+  // C of a row
+  T upper(int64_t i) const { return cost_.empty() ? C_ : T(cost_[i]); }
   T* alpha(int64_t i) const { return alpha_.get() + i * width_; }
   T* before(int64_t i) const { return before_.get() + i * width_; }
 
@@ -153,7 +157,7 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
           const Vec<T> old = load(alpha(i) + c), step = beta * (old - load(before(i) + c));
           store(before(i) + c, old);
           if (idle_[i]) continue;
-          const Vec<T> now = clip(old + step);
+          const Vec<T> now = clip(old + step, upper(i));
           store(alpha(i) + c, now);
           // w_c -= δ_c x; the mean follows
           if (nonzero_lanes(now - old)) row_add_tile(X_, i, old - now, W_.get() + c, width_);
@@ -218,14 +222,14 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
   // b = α + g/k of some blocks of an instance, with what is needed of each block.
   void look(int64_t i, int64_t first, int64_t last, Shared& shared) const {
     T* b = shared.b.get();
-    const T *a = alpha(i), inverse = 1 / norm2_[i];
+    const T *a = alpha(i), inverse = 1 / norm2_[i], most = upper(i);
     for (int64_t q = first; q < last; ++q) {
       const int64_t from = q * kBlock, to = std::min(from + kBlock, width_);
       gains(i, from, to, b);
       Vec<T> worst{}, sum{};
       for (int64_t c = from; c < to; c += N) {
         const Vec<T> g = load(b + c), old = load(a + c);
-        worst = maximum(worst, projected(g, old, C_));
+        worst = maximum(worst, projected(g, old, most));
         sum += old;
         store(b + c, old + inverse * g);
       }
@@ -242,12 +246,12 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
     double sum = 0;
     for (const Block& one : shared.block) sum += one.sum;
     const T* b = shared.b.get();
-    const T shift = T(root(b, sum) / double(m_));
+    const T most = upper(i), shift = T(root(b, sum, most) / double(m_));
     T* a = alpha(i);
     for (int64_t q = first; q < last; ++q) {
       Vec<T> forward{};
       for (int64_t c = q * kBlock; c < std::min((q + 1) * kBlock, width_); c += N) {
-        const Vec<T> now = clip(load(b + c) + shift), delta = now - load(a + c);
+        const Vec<T> now = clip(load(b + c) + shift, most), delta = now - load(a + c);
         store(a + c, now);
         // w_c -= δ_c x - (s/m) x
         row_add_tile(X_, i, shift - delta, W_.get() + c, width_);
@@ -257,20 +261,20 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
     }
   }
 
-  Vec<T> clip(Vec<T> v) const { return minimum(maximum(v, Vec<T>{}), broadcast(C_)); }
+  static Vec<T> clip(Vec<T> v, T most) { return minimum(maximum(v, Vec<T>{}), broadcast(most)); }
   static double total(const Vec<T>& v) { return sum_of_lanes<double>(v); }
 
   // The root s of Σ_c clip(b_c + s/m, 0, C) - Σ_c α_c - s: Newton's method between bounds.
-  double root(const T* b, double before) const {
-    double low = -before, high = double(C_) * double(m_ - 1) - before, s = 0;
+  double root(const T* b, double before, T most) const {
+    double low = -before, high = double(most) * double(m_ - 1) - before, s = 0;
     for (int step = 0; step < 60; ++step) {
       const T shift = T(s / double(m_));
       Vec<T> sum{};
       int64_t inside = 0;
       for (int64_t c = 0; c < width_; c += N) {
-        const Vec<T> v = load(b + c) + shift, w = clip(v);
+        const Vec<T> v = load(b + c) + shift, w = clip(v, most);
         sum += w;
-        inside += __builtin_popcount(lanes_where((v > 0) & (v < C_)));
+        inside += __builtin_popcount(lanes_where((v > 0) & (v < most)));
       }
       const double now = total(sum) - before, excess = now - s;
       (excess > 0 ? low : high) = s;
@@ -292,24 +296,25 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
     for (int64_t i = part * kPart; i < last; ++i) {
       poll(entries(X_, i) * (width_ / N));
       gains(i, 0, width_, gain.data());
-      const T* a = alpha(i);
+      const T *a = alpha(i), most = upper(i);
       Vec<T> losses{}, sum{}, product{}, violation{};
       for (int64_t c = 0; c < width_; c += N) {
         const Vec<T> g = load(gain.data() + c), old = load(a + c);
-        violation = maximum(violation, projected(g, old, C_));
+        violation = maximum(violation, projected(g, old, most));
         losses += maximum(g, Vec<T>{});
         sum += old;
         product += old * (1 - g);
       }
       worst = std::max(worst, largest_lane(violation));
       if (largest_lane(violation) > tolerance) idle_[i] = 0;
-      tally.loss += total(losses), tally.dual += total(sum), tally.norm += total(product);
+      tally.loss += (cost_.empty() ? 1 : cost_[i]) * total(losses), tally.dual += total(sum), tally.norm += total(product);
     }
     tally.worst = double(worst);
-    return tally.at(form_.C);
+    return tally.at(cost_.empty() ? form_.C : 1);
   }
 
   const int64_t width_;  // classes of whole vectors
+  std::vector<double> cost_;  // C of each row, where they differ
   bool changed_ = false;  // α, since W was worked out from it
   Zeros<T> W_, alpha_, before_;  // [d, width], [n, width], and α of the sweep before
   double t_ = 1;  // of the extrapolation

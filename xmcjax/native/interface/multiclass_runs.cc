@@ -90,6 +90,10 @@ bool is_separate(int32_t formulation) {
   return formulation == kOneVsRest || formulation == kOneVsRestSquared;
 }
 
+bool all_above_0(const double* weight, int64_t count) {
+  return std::all_of(weight, weight + count, [](double w) { return w > 0 && std::isfinite(w); });
+}
+
 // `count` lists of numbers, of which none is twice in a list; they have `places` entries together.
 void check_lists(const int64_t* offset, int64_t count, const int32_t* number, int64_t places,
                  const char* ends, const char* ascending) {
@@ -137,6 +141,9 @@ void run(MulticlassNewArgs<T>& args) {
   expect(!shares || (by_rows && args.method == kAscent && args.room == shared_room<T>(args.d, args.classes) &&
                      aligned(args.shared)),
          "room for the weights of Weston-Watkins or Crammer-Singer, in whole lines of the cache");
+  expect(!args.weighted || (args.formulation == kLeeLinWahba && args.method == kCentred &&
+                            args.weighted == args.X.n && all_above_0(args.cost, args.weighted)),
+         "one C but for ascent over instances of Lee-Lin-Wahba, or finite ones above 0 of all rows");
   const Csr<T> X{args.X.n, args.d, args.X.value, args.X.column, args.X.offset};  // no array tells the columns
   const MulticlassArgs<T> given{X,
                                 args.y,
@@ -149,7 +156,8 @@ void run(MulticlassNewArgs<T>& args) {
                                 args.method == kCentred,
                                 args.listed ? args.rows : nullptr,
                                 args.listed ? args.moved : nullptr,
-                                shares ? args.shared : nullptr};
+                                shares ? args.shared : nullptr,
+                                args.weighted ? args.cost : nullptr};
   std::shared_ptr<DualPoint> made;
   if (args.method == kProximal) {
     made.reset(kernels<T>().multiclass_proximal(given));
@@ -169,10 +177,8 @@ void run(SeparateNewArgs<T>& args) {
   expect(args.labels == args.last - args.first && args.ends == args.labels + 1, "the rows of each label");
   check_lists(args.offset, args.labels, args.row, args.places, "offsets that ascend to all rows",
               "rows that ascend in a label");
-  const auto right = [](double weight) { return weight > 0 && std::isfinite(weight); };
-  expect(std::all_of(args.cost, args.cost + args.X.n, right) &&
-             std::all_of(args.positive, args.positive + args.labels, right) &&
-             std::all_of(args.negative, args.negative + args.labels, right),
+  expect(all_above_0(args.cost, args.X.n) && all_above_0(args.positive, args.labels) &&
+             all_above_0(args.negative, args.labels),
          "weights that are finite and above 0");
   const Csr<T> X{args.X.n, args.d, args.X.value, args.X.column, args.X.offset};  // no array tells the columns
   const SeparateArgs<T> given{X,

@@ -263,11 +263,12 @@ def _visits(problem: MulticlassProblem, W, alpha, active, key, tolerance):
     """
     formulation = problem.formulation
     order = jax.random.permutation(key, jnp.arange(len(problem.y), dtype=jnp.int32))
-    part = jnp.any(active, axis=1)
+    part, rows = jnp.any(active, axis=1), problem.rows
+    assert rows is not None
 
     def visit(carry, i):
         W, alpha = carry
-        row, old, y = problem.rows.take(i), alpha[i], problem.y[i]
+        row, old, y = rows.take(i), alpha[i], problem.y[i]
         C = problem.C[i] if problem.C.ndim else problem.C
         h = formulation.gains(row.dot(W), y)
         moves = part[i] & (jnp.max(formulation.violation(h, old, y, C)) > tolerance)

@@ -29,7 +29,7 @@ class MulticlassProblem:
 
     Attributes:
         op: the features as an operator, n rows of d.
-        rows: the features row by row.
+        rows: the features row by row, which coordinate ascent needs; None without it.
         y: the class of each instance, int32 [n].
         norms2: ‖x_i‖², [n].
         C: weight of the losses, a number, or [n] with one for each row.
@@ -44,7 +44,7 @@ class MulticlassProblem:
     """
 
     op: linops.LinOp
-    rows: Rows
+    rows: Rows | None
     y: jax.Array
     norms2: jax.Array
     C: jax.Array

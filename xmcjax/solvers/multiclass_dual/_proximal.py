@@ -31,6 +31,8 @@ from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem
 MAX_NEWTON = 60
 MAX_CG = 500
 _MAX_SEARCH = 25
+# σ, in units of the largest C, of a step that ends at the optimum of a row whose gains do not move.
+_FAR = 1e3
 
 
 class Proximal(NamedTuple):
@@ -57,7 +59,11 @@ class Proximal(NamedTuple):
 
 
 def start(problem: MulticlassProblem, alpha) -> Proximal:
-    """From dual variables inside the dual set."""
+    """From dual variables inside the dual set; rows of zeros get the best ones, which do not depend on W."""
+    form, y, C = problem.formulation, problem.y, problem.C_of_classes
+    alpha = jnp.asarray(alpha)
+    best, _ = form.prox(form.gains(jnp.zeros_like(alpha), y), alpha, y, _FAR * jnp.max(problem.C), C)
+    alpha = jnp.where(problem.norms2[:, None] > 0, alpha, best)
     W = weights(problem, alpha)
     found = certificate(problem, W, alpha)
     violation = jnp.max(found.violation)
@@ -162,7 +168,7 @@ def step(problem: MulticlassProblem, tol, state: Proximal, most=MAX_NEWTON) -> P
     )
 
 
-advance = jax.jit(step)
+begin, advance = jax.jit(start), jax.jit(step)
 
 
 def _root(derivative, slope):

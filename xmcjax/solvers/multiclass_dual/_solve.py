@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +15,7 @@ import scipy.sparse as sp
 from xmcjax import linops
 from xmcjax._arguments import whole_number
 from xmcjax._platform import host_bound
+from xmcjax._range import check_norms
 from xmcjax.native import awaited
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._base import Status
@@ -128,17 +132,20 @@ def run(
         options = dict(tol=tol, max_epochs=max_epochs, seed=seed, shrinking=shrinking, threads=threads)
         more = dict(start=begin, observe=observe)
         return Solution(**_native.solved(X, y, m, formulation, C, **options, **more))
+    dtype = linops.computed_dtype(X.dtype if X.dtype in (np.float32, np.float64) else np.float32)
+    check_norms(X, dtype)
     size: dict[str, Any] = dict(classes=m, backend=backend, threads=threads)
-    problem = multiclass_problem(X, y, formulation=formulation, C=C, **size)
-    X = _native.canonical(X) if sp.issparse(X) else np.asarray(X, problem.op.dtype)
-    search = Search(X, np.asarray(problem.y), formulation, C, tol, start=begin, threads=threads)
+    filled = _weighted.of_common_size(X, y, C) if native else (X, y, C)
+    problem = functools.partial(multiclass_problem, *filled[:2], formulation=formulation, C=filled[2], **size)
+    X = _native.canonical(X) if sp.issparse(X) else np.asarray(X, dtype)
+    search = Search(X, y, formulation, C, tol, start=begin, threads=threads)
     before, reason = 0, "epochs and Newton steps in plain JAX: there is no native library, or another device"
     if native:  # the C of the rows differ
         assert isinstance(C, np.ndarray)
         more = max_epochs, seed, observe
-        before = _weighted.attempt(search, X, np.asarray(problem.y), m, formulation, C, *more)
+        before = _weighted.attempt(search, X, y, m, formulation, C, *more)
         reason = "ascent over rows first: weights of rows differ, for which ascent over classes has no bounds"
-    made = _InJax(problem, max_epochs - before, shrinking, seed, observe)
+    made = _InJax(problem, len(y), max_epochs - before, shrinking, seed, observe)
     if not native:
         search.attempt(made.epochs, made.left)
     if search.unsolved and made.left() > 0:
@@ -149,15 +156,31 @@ def run(
 
 
 class _InJax:
-    """The methods in plain JAX, and what they made of the passes that are allowed."""
+    """The methods in plain JAX, and what they made of the passes that are allowed.
+
+    Args:
+        make: makes the problem, once it is asked for: programs are compiled for that.
+        n: rows of it that were given; others behind them are of next to no weight.
+        most, shrinking, seed, observe: of :func:`run`; epochs and Newton steps that are allowed.
+    """
 
     def __init__(
-        self, problem: MulticlassProblem, most: int, shrinking: bool, seed: int, observe: Observe | None
+        self,
+        make: Callable[[], MulticlassProblem],
+        n: int,
+        most: int,
+        shrinking: bool,
+        seed: int,
+        observe: Observe | None,
     ):
         self._observe = observe
-        self._problem, self._most, self._shrinking = problem, most, shrinking
+        self._make, self._n, self._most, self._shrinking = make, n, most, shrinking
         self._seed, self._state = seed, None
         self.epochs_made, self.newton_steps, self.violation, self.shrunk = 0, 0, np.inf, 0.0
+
+    @functools.cached_property
+    def _problem(self) -> MulticlassProblem:
+        return self._make()
 
     def left(self) -> int:
         """Epochs and Newton steps that are still allowed."""
@@ -183,21 +206,28 @@ class _InJax:
         """Proximal point steps in float64 from some dual variables."""
         before = self.newton_steps
         with jax.enable_x64(True):
-            wide, accuracy = jax.tree.map(_wide, self._problem), Accuracy(np.dtype(np.float64), tol)
-            start = alpha.toarray() if alpha.size else np.zeros((len(wide.y), wide.classes))
-            point = _proximal.start(wide, jnp.asarray(start, jnp.float64))
+            problem = dataclasses.replace(self._problem, rows=None)  # products are enough
+            wide, accuracy = jax.tree.map(_wide, problem), Accuracy(np.dtype(np.float64), tol)
+            start = np.zeros((len(wide.y), wide.classes))
+            if alpha.size:
+                start[: self._n] = alpha.toarray()
+            point = awaited(_proximal.begin, wide, start)
             while True:
                 most = jnp.int32(self._most - self.epochs_made - before - int(point.newton_steps))
                 point = awaited(_proximal.advance, wide, accuracy.eps, point, most)
-                found = certificate(wide, point.W, point.alpha)
+                found = awaited(_certificate, wide, point.W, point.alpha)
                 self.newton_steps, self.violation = before + int(point.newton_steps), float(point.violation)
-                self._tell("Newton's method", float(found.gap), point.alpha)
+                alpha = np.asarray(point.alpha)[: self._n]
+                self._tell("Newton's method", float(found.gap), alpha)
                 if (
                     accuracy.enough(float(found.gap), self.violation)
                     or self.left() <= 0
                     or int(point.failures) >= _native.FAILURES
                 ):
-                    return Ended(sp.csr_array(np.asarray(point.alpha)), float(found.gap))
+                    return Ended(sp.csr_array(alpha), float(found.gap))
+
+
+_certificate = jax.jit(certificate)
 
 
 def _wide(a):

@@ -1,8 +1,8 @@
 """Multi-class SVMs whose rows have different C, by methods for which no program is compiled.
 
 The native ascent of Weston-Watkins and Crammer-Singer over classes has one bound of all dual variables. That
-of :mod:`xmcjax.solvers.instance_dual` has one for each row, and their dual sets. That of one against the rest
-takes the C of each row.
+of :mod:`xmcjax.solvers.instance_dual` has one for each row, and their dual sets. Those of Lee-Lin-Wahba over
+instances and of one against the rest take the C of each row.
 
 Where features are dense, steps for all rows at once follow, which know the bounds too. What is not solved
 then is left to proximal point steps, early where they have few unknowns.
@@ -18,13 +18,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import linops
-from xmcjax.native import SeparateAscent
+from xmcjax._sizes import filled_length, with_rows
+from xmcjax.native import CentredAscent, SeparateAscent
 from xmcjax.solvers import _admm_dense, instance_dual
+from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._certified import Certified
 from xmcjax.solvers._formulations import NAMES
 from xmcjax.solvers._instance_start import started
 from xmcjax.solvers._progress import Observe, Progress
-from xmcjax.solvers._search import Ended, Passes, Search, ascend_separately
+from xmcjax.solvers._search import Ended, Passes, Search, ascend, ascend_separately
 from xmcjax.solvers.multiclass_dual import _native
 
 # Dual sets of ascent over instances; k is 1.
@@ -35,6 +37,8 @@ _PATIENCE, _STEPS = 50, 10
 # point steps that follow are faster than those for all rows at once, although a program is compiled for them.
 # With as few features and fewer dual variables they follow ascent of one against the rest early.
 _DIRECT, _MANY = 1200, 1 << 17
+# Rows up to which they are filled up for a program, to so many at least, and their weight in those of others.
+_ROWS, _LEAST, _LITTLE = 4096, 128, 1e-20
 # Share of the epochs that is left to what follows, and of the entries of X from which on it counts as dense.
 _SHARE, _DENSE = 0.8, 0.25
 
@@ -77,13 +81,18 @@ def attempt(
         made = int(state.epochs[0])
         search.keep(proof)
         splits &= d * m > _DIRECT or n * m < _MANY
-    elif NAMES[formulation].has_own:
-        rows, passes = _native.canonical(X), Passes()
-        few = d <= _DIRECT and n * m < _MANY
+    elif NAMES[formulation].has_own or not splits:
+        own, passes = NAMES[formulation].has_own, Passes()
+        few = own and d <= _DIRECT and n * m < _MANY
         patience = _PATIENCE if splits or few else max(1, int(_SHARE * most))
+        rows = _native.canonical(X)
 
-        def separately(target: float, alpha: sp.csr_array) -> Ended:
-            point = SeparateAscent.of_classes(rows, y, m, formulation, C, dense=dense, seed=seed)
+        def ascended(target: float, alpha: sp.csr_array) -> Ended:
+            point: SeparateAscent | CentredAscent
+            if own:
+                point = SeparateAscent.of_classes(rows, y, m, formulation, C, dense=dense, seed=seed)
+            else:
+                point = CentredAscent(rows, y, m, formulation, C, seed=seed)
             if alpha.size:
                 point.alpha = alpha
 
@@ -91,13 +100,17 @@ def attempt(
                 if observe is not None:
                     observe(Progress("coordinate ascent", passes.visited, gap, lambda: point.alpha))
 
-            found = ascend_separately(point, target, True, passes, left, patience, told)
+            limits: tuple[Any, ...] = (True, passes, left, patience, told)
+            if isinstance(point, SeparateAscent):
+                found = ascend_separately(point, target, *limits)
+            else:
+                found = ascend(point, Accuracy(rows.dtype, target), *limits)
             return Ended(point.alpha, found.gap)
 
         def left() -> float:
             return most - passes.visited
 
-        search.attempt(separately, left)
+        search.attempt(ascended, left)
         made = math.ceil(passes.visited)
     if search.unsolved and splits and made < most:
 
@@ -116,6 +129,21 @@ def attempt(
 
         search.attempt(admm, lambda: most - made)
     return made
+
+
+def of_common_size(X: Any, y: np.ndarray, C: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
+    """The same problem with rows of zeros behind, where rows are few: programs are likely to be there for it.
+
+    Their weight is so small that it changes no digit; with a weight of 0 dual sets would be points.
+    """
+    n, d = X.shape
+    little = _LITTLE * float(np.min(C))
+    if n > _ROWS or little < np.finfo(np.float32).tiny:
+        return X, y, C
+    entries = filled_length(X.nnz, _LEAST) - X.nnz if sp.issparse(X) else 0
+    rows = filled_length(n - (-entries // d), _LEAST)
+    behind = (0, rows - n)
+    return with_rows(X, rows, entries), np.pad(y, behind), np.pad(C, behind, constant_values=little)
 
 
 class _Lane:

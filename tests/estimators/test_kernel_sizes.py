@@ -1,0 +1,95 @@
+"""KernelLogisticClassifier of neighbouring numbers of rows: one set of programs, and the results of each."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xmcjax import KernelLogisticClassifier, kernels
+from xmcjax.solvers import kernel_multinomial
+
+D, CLASSES = 6, 3
+
+
+def data(n, dtype=np.float32):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((n, D)).astype(dtype), np.arange(n) % CLASSES
+    X[:, :CLASSES] += 2 * (y[:, None] == np.arange(CLASSES))
+    return X, y
+
+
+def thinned(X):
+    return sp.csr_array(np.where(np.abs(X) > 0.8, X, 0))
+
+
+def levelled(X):  # with a column whose mean is subtracted
+    return sp.csr_array(np.column_stack([np.where(np.abs(X) > 0.8, X, 0), np.full(len(X), 3.0, X.dtype)]))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "features"),
+    [
+        ("rbf", np.asarray),
+        ("linear", np.asarray),
+        ("rbf", thinned),
+        ("linear", levelled),
+        ("precomputed", lambda X: X @ X.T),
+    ],
+)
+def test_numbers_of_rows_share_their_programs(kernel, features, compilations):
+    X, y = data(180)
+    weight = 1 + np.arange(len(y)) % 2
+    # which put the features on the device, and take their centre away: each number of rows has its own
+    own = ("stage", "_centred", "_of_rest")
+
+    def fits(*sizes):
+        for n in sizes:
+            given = features(X[:n])
+            model = KernelLogisticClassifier(kernel, v=1.0).fit(given, y[:n], weight[:n])
+            for rows in (20, 30):
+                model.predict(given[:rows])
+            model.cv_criterion(given, y[:n], 3)
+
+    fits(170)
+    programs = compilations(lambda: fits(150, 151, 143))
+    assert [program for program in programs if not any(name in program for name in own)] == []
+
+
+def test_predictions_of_few_rows_share_a_program(compilations):
+    X, y = data(150)
+    model = KernelLogisticClassifier().fit(X, y)
+    model.predict(X[:16])
+    assert compilations(lambda: [model.predict_proba(X[:rows]) for rows in range(1, 16)]) == []
+
+
+@pytest.mark.parametrize("n", [150, 700])
+@pytest.mark.parametrize("form", [np.asarray, levelled])
+def test_rows_behind_change_nothing(n, form):
+    X, y = data(n, np.float64)
+    X, weight, folds = form(X), 0.5 + np.arange(n) % 3, np.arange(n) % 4
+    model = KernelLogisticClassifier(v=3.0, w=1.0, sigma2=0.5, tol=1e-11)
+    psi, _ = model.cv_criterion(X, y, folds, sample_weight=weight)
+    model.fit(X, y, weight)
+    assert model.dual_coef_.shape == (n, CLASSES) and model._kernels.gram.points.n == n
+    assert model.dual_coef_.flags.c_contiguous
+
+    solver, limits = kernel_multinomial, kernel_multinomial.HParams(tolerance=1e-11)
+    with jax.enable_x64(True):
+        gram = kernels.gram(kernels.RBF(1.0), kernels.points(X))
+        family = kernels.class_kernels(gram, 3.0, 0.5, CLASSES)
+        problem = solver.kernel_problem(family, y, weight)
+        state = solver.run(problem, limits, solver.init(problem))
+        judged = (folds[:, None] == np.arange(4)) * weight[:, None]
+        of_folds = solver.kernel_problem(family, y, weight[:, None] - judged)
+        expected = solver.cv_criterion(of_folds, jnp.asarray(judged), limits).value.sum()
+    np.testing.assert_allclose(model.dual_coef_, np.asarray(state.alpha)[..., 0], atol=1e-9)
+    np.testing.assert_allclose(model.objective_, state.value[0], rtol=1e-12)
+    np.testing.assert_allclose(psi, expected, rtol=1e-9)
+    np.testing.assert_allclose(model.decision_function(X), np.asarray(state.u)[..., 0], atol=1e-8)
+
+
+def test_a_fit_goes_on_from_the_coefficients_of_as_many_rows():
+    X, y = data(150, np.float64)
+    model = KernelLogisticClassifier(warm_start=True, tol=1e-9).fit(X, y)
+    assert model.fit(X, y).n_iter_ == 1

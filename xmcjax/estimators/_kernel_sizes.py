@@ -1,0 +1,99 @@
+"""Points with others behind them, so that the programs of kernel machines are compiled for few sizes.
+
+A fit compiles for seconds where one of some hundred rows takes hundredths of one: so the folds of a
+cross-validation share their programs. The points behind have the weight 0 and the coefficients 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax._sizes import filled_length, with_rows
+
+# Rows of training points and of new ones at least, and rows from which on all points are as they are: kernel
+# matrices take longer than compilation then.
+_LEAST, LEAST_NEW, _MOST = 128, 16, 4096
+
+
+def _rows(n: int, least: int) -> int:
+    return n if n > _MOST else filled_length(n, least)
+
+
+def filled_features(X: Any, least: int = LEAST_NEW) -> Any:
+    """Features [n, d], CSR or an array, with rows of zeros behind, and entries of value 0 in these."""
+    n, d = X.shape
+    if n > _MOST:
+        return X
+    entries = filled_length(X.nnz, _LEAST) - X.nnz if sp.issparse(X) else 0
+    return with_rows(X, _rows(n - (-entries // d), least), entries)
+
+
+def filled_products(M: np.ndarray, width: int) -> np.ndarray:
+    """Kernel values of new points [m, n] with rows of zeros behind, and columns up to `width`."""
+    m, n = M.shape
+    return np.pad(M, [(0, _rows(m, LEAST_NEW) - m), (0, width - n)])
+
+
+def filled_points(points: Any, least: int = _LEAST) -> Any:
+    """The points with others behind that are all in the centre; on the host, where nothing is compiled."""
+    from xmcjax import linops
+    from xmcjax.kernels import GivenProducts, Points
+
+    n = points.n
+    if isinstance(points, GivenProducts):
+        more = _rows(n, least) - n
+        parts = np.pad(points.matrix, (0, more)), np.pad(points.diagonal, (0, more))
+        return GivenProducts(*(linops.put(part) for part in parts)) if more else points
+    op = points.op
+    X = np.asarray(op.X) if isinstance(op, linops.Dense) else op.to_scipy()
+    filled = filled_features(X, least)
+    if filled is X:
+        return points
+    if isinstance(op, linops.Dense):
+        op = linops.Dense(linops.put(filled))
+    elif isinstance(op, linops.Csr):
+        backend = "native" if op.native else "jnp"
+        op = linops.make(filled, points.dtype, backend=backend, threads=op.threads)
+    else:
+        op = linops.make(filled, points.dtype, backend="gpu")
+    more = (0, filled.shape[0] - n)
+    # x·m - ½‖m‖² at x = m
+    offset = 0 if points.centre is None else np.sum(np.square(points.centre)) / 2
+    return Points(
+        op,
+        linops.put(np.pad(points.norms2, more)),
+        linops.put(np.pad(points.offset, more, constant_values=offset)),
+        points.centre,
+    )
+
+
+def for_prediction(kernel: Any, points: Any) -> Any:
+    """The kernel of a fit, a :class:`xmcjax.kernels.ClassKernels`, without what only fits need.
+
+    Args:
+        kernel: of the points, or of these with others behind.
+        points: that were given.
+    """
+    from xmcjax import kernels
+
+    gram = kernel.gram
+    if gram.n != points.n:
+        gram = kernels.gram(gram.kernel, points, memory=0)
+    return dataclasses.replace(kernel, gram=gram.for_prediction())
+
+
+def filled_kernel(kernel: Any, dual_coef: np.ndarray) -> tuple[Any, np.ndarray]:
+    """A kernel for prediction and coefficients [n, C] with points behind; approximations stay as they are."""
+    from xmcjax.kernels import Gram
+
+    if not isinstance(kernel.gram, Gram):
+        return kernel, dual_coef
+    points = filled_points(kernel.gram.points)
+    more = points.n - len(dual_coef)
+    # rows of a tile are another number for each n, and a part of the program, which does not need it
+    gram = dataclasses.replace(kernel.gram, points=points, rows=1)
+    return dataclasses.replace(kernel, gram=gram), np.pad(dual_coef, [(0, more), (0, 0)])
