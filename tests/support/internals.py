@@ -29,6 +29,7 @@ from xmcjax.estimators import _checkpoint, _kernel_training, _multinomial
 from xmcjax.lanes import (
     _blocks,
     _certificate,
+    _certifier,
     _clipping,
     _device_block,
     _devices,
@@ -109,6 +110,7 @@ joint_multinomial = _multinomial
 kernel_training = _kernel_training
 blocks = _blocks
 lane_certificate = _certificate
+lane_certifier = _certifier
 clipping = _clipping
 device_blocks = _device_block
 hinge_trainer = _hinge_trainer
