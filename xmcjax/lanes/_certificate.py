@@ -32,7 +32,7 @@ from xmcjax.linops import LinOp
 from xmcjax.losses import MarginLoss
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import newton_cg
-from xmcjax.solvers.host_newton import flat
+from xmcjax.solvers.host_newton import halved
 
 #: A label has converged only where f − min f is certain to be at most this part of f.
 GAP = 5e-3
@@ -43,9 +43,9 @@ _FACTORS, _PATH_STEPS, _PATH_DECREMENT = (10.0, 3.0), 200, 1e-5
 _PATH_VIOLATION = 1e-3
 # Of f, the decrement at which the solver ends a lane.
 _DECREMENT = newton_cg.HParams().decrement
-# Newton steps; evaluations of f along one, and the part of its first slope that is flat; how many times a gap
-# that is small enough is near it.
-_NEWTON_STEPS, _EVALUATIONS, _FLAT, _NEAR = 50, 40, 0.1, 10
+# Newton steps, and halvings of one; how many times a gap that is small enough is near it.
+_NEWTON_STEPS, _HALVINGS, _NEAR = 50, 50, 10
+_EPSILON = float(np.finfo(np.float64).eps)
 
 
 class Certified(NamedTuple):
@@ -103,7 +103,7 @@ class Label:
         """The weights, or better ones, with their gap.
 
         Where the loss has other ends than by Newton steps, these come first, and before them steps whose
-        directions are exact, as long as f is flat at the end of them. Where neither they nor Newton
+        directions are exact, as long as f falls in the whole of them. Where neither they nor Newton
         steps make the weights of the lane good enough, the solver takes a path in float64: from weights
         of zero and a small part of C to the whole of it, each time from the solution before. Where C ‖x‖² is
         so large that steps are lost among rows that enter and leave the loss, 50 steps on a path reach what
@@ -170,7 +170,7 @@ class Label:
     ) -> tuple[_Point, float]:
         """Weights as numbers of the type of X, or better ones by Newton steps, and a lower bound of f.
 
-        With `whole_steps` until one is another multiple of its direction than 1.
+        With `whole_steps` until one is halved.
         """
         given = now = self._at(*self._rounded(w, bias))
         least = max(least, self._bound(now.z))
@@ -199,7 +199,9 @@ class Label:
             near = not self._features.exact or fall <= _NEAR * gap * now.value
             if near:
                 least = max(least, self._bound(ahead, losses))
-            better = None if certain(given) else self._searched(now, step, step_bias, along, ahead, losses)
+            if certain(given) or (self._features.exact and fall <= _EPSILON * now.value):
+                break  # a step that is exact promises no more than rounding
+            better = self._searched(now, step, step_bias, along, ahead, losses)
             if better is None:
                 break
             self._steps += 1
@@ -238,7 +240,7 @@ class Label:
         norm = _norm(point)
         # where f is strongly convex by σ, ‖∇f‖²/2σ bounds f − min f
         convex = (min(self._r, 1.0) if self._r >= 0 else 1.0) if isinstance(self._penalty, L2) else 0.0
-        rounding = float(np.finfo(np.float64).eps) * point.value
+        rounding = _EPSILON * point.value
         return norm <= self._tolerance or bool(norm * norm / 2 <= convex * rounding)
 
     def _judged(self, now: _Point, least: float) -> Certified:
@@ -292,28 +294,16 @@ class Label:
         return bound if np.isfinite(bound) else -np.inf
 
     def _searched(self, now: _Point, step, step_bias: float, along, ahead, at_one) -> _Point | None:
-        """The minimum over t of f along a step, about; t = 1 has the scores `ahead` and the losses `at_one`.
+        """The first of t = 1, ½, ¼, … where f falls; None where it does for none.
 
-        None where f does not fall, or by no more than its rounding.
+        Of t = 1 the scores `ahead` and the losses there are known.
         """
-        r = max(self._r, 0.0)
-        penalty, bend = now.w @ step + r * now.bias * step_bias, step @ step + r * step_bias * step_bias
-        first = float(now.slope @ along + penalty)
-        if not -first > float(np.finfo(np.float64).eps) * now.value:
-            return None
-        losses, z = at_one, ahead
 
-        def slopes(t: float) -> tuple[float, float]:
-            nonlocal losses, z
-            if t != 1:
-                z = now.z + t * along
-                losses = self._evaluated(z)
-            _, slope, curvature = losses
-            return float(slope @ along + penalty + t * bend), float(curvature @ (along * along) + bend)
+        def at(t: float) -> _Point:
+            known = (ahead, at_one) if t == 1 else (now.z + t * along, None)
+            return self._at(now.w + t * step, now.bias + t * step_bias, *known)
 
-        t = flat(slopes, -_FLAT * first, _EVALUATIONS)
-        new = self._at(now.w + t * step, now.bias + t * step_bias, z, losses)
-        return new if new.value < now.value else None
+        return halved(at, now.value, _HALVINGS)
 
 
 class PenalisedLabel(Label):

@@ -52,7 +52,7 @@ class LabelFeatures:
         """Of an exact step, about, where each counts by its time beside one of the native Newton step."""
         n, d = self.shape
         factor = n * (d + 1) ** 2 if d < n else n**3 / 3
-        return 0.6 * factor + 6 * n * d + 2e3 * n + 2e6
+        return 0.6 * factor + 20 * n * d + 2e3 * n + 2e6
 
     @functools.cached_property
     def _dense(self) -> np.ndarray:

@@ -65,24 +65,3 @@ def halved(at: Callable[[float], Point], value: float, most: int) -> Point | Non
             return new
         t /= 2
     return None
-
-
-def flat(slopes: Callable[[float], tuple[float, float]], small: float, most: int) -> float:
-    """A t > 0 at which a convex function is about flat, by Newton steps from 1 and bisection.
-
-    Args:
-        slopes: t ↦ (f', f''); f' < 0 at 0.
-        small: |f'|.
-        most: calls.
-    """
-    t, low, high = 1.0, 0.0, np.inf
-    for _ in range(most):
-        slope, curvature = slopes(t)
-        if abs(slope) <= small:
-            break
-        low, high = (t, high) if slope < 0 else (low, t)
-        newton = t - slope / curvature if curvature > 0 else np.inf
-        if not low < newton < high or newton == np.inf:
-            newton = (low + high) / 2 if high < np.inf else 2 * low
-        t = newton
-    return t
