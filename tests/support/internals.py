@@ -35,6 +35,8 @@ from xmcjax.lanes import (
     _devices,
     _fitting,
     _hinge_trainer,
+    _interior_end,
+    _label_features,
     _newton_trainer,
     _queue,
     _sparsify,
@@ -111,6 +113,8 @@ kernel_training = _kernel_training
 blocks = _blocks
 lane_certificate = _certificate
 lane_certifier = _certifier
+interior_end = _interior_end
+label_features = _label_features
 clipping = _clipping
 device_blocks = _device_block
 hinge_trainer = _hinge_trainer

@@ -63,8 +63,7 @@ class InteriorEnd:
         """
         kept = np.flatnonzero(c > 0)
         if kept.size:
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                yield from _Interior(self._features.taken(kept), self._r, y[kept], c[kept]).ends(w, bias)
+            yield from _Interior(self._features.taken(kept), self._r, y[kept], c[kept]).ends(w, bias)
 
 
 class _Interior:
@@ -125,8 +124,8 @@ class _Interior:
             return dw, db, dm, dalpha, -(complement + s * dalpha) / alpha
 
         *_, dalpha, ds = towards(alpha * s)
-        mu = float(alpha @ s) / len(y)
-        after = float((alpha + _reach(alpha, dalpha) * dalpha) @ (s + _reach(s, ds) * ds)) / len(y)
+        mu = alpha @ s / len(y)
+        after = (alpha + _reach(alpha, dalpha) * dalpha) @ (s + _reach(s, ds) * ds) / len(y)
         dw, db, dm, dalpha, ds = towards(alpha * s - (after / mu) ** 3 * mu + dalpha * ds)
         t = min(1.0, _PART * min(_reach(alpha, dalpha, np.inf), _reach(s, ds, np.inf)))
         return _Point(now.w + t * dw, now.bias + t * db, now.m + t * dm, alpha + t * dalpha, s + t * ds)
@@ -135,7 +134,7 @@ class _Interior:
         """D(α) = Σ α − ½ αᵀBΛ⁻¹Bᵀα − Σ α²/4c; where r is 0, of the α whose Σ α y is 0 by a factor."""
         if self._r == 0:
             positive = self._y > 0
-            of_signs = float(alpha[positive].sum()), float(alpha[~positive].sum())
+            of_signs = alpha[positive].sum(), alpha[~positive].sum()
             factor = min(of_signs) / max(of_signs)
             heavier = positive if of_signs[0] > of_signs[1] else ~positive
             alpha = np.where(heavier, factor * alpha, alpha)
