@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from scipy.optimize import minimize, nnls
 
 from tests.attack.scales import prepare
-from tests.support.internals import lane_certificate
+from tests.support.internals import lane_certificate, lane_certifier
 from tests.support.lanes import small, train
 from tests.support.primal_references import Problem, margin_loss
 from xmcjax import OneVsAllClassifier, lanes
@@ -77,7 +77,7 @@ def data():
 def test_the_gap_is_that_of_the_minimum(data, loss, bias, dtype):
     X, y, c = data
     r = BIASES[bias]
-    certifier = lane_certificate.Certifier(sp.csr_array(X.astype(dtype)), MARGIN_LOSSES[loss], c, r)
+    certifier = lane_certifier.Certifier(sp.csr_array(X.astype(dtype)), MARGIN_LOSSES[loss], c, r)
     # weights c as rows of weight 1: each loss is C times c
     problem = Problem(X.astype(dtype).astype(float), None if r < 0 else r, 1.0)
     parts = [margin_loss(loss, y[i : i + 1], c[i], 1.0) for i in range(len(y))]
@@ -106,7 +106,7 @@ def test_a_bound_lies_below_the_minimum_though_rounding_keeps_a_free_bias_from_i
     # Separable, and C so large that margins stand below 1 by their rounding alone.
     X, labels = prepare(None)[number]
     X, y, C = size * X, np.where(labels == 1, 1.0, -1.0), 1e4
-    label = lane_certificate._Label(X, MARGIN_LOSSES["squared_hinge"], 0.0, y, np.full(len(y), C), L2())
+    label = lane_certificate.Label(X, MARGIN_LOSSES["squared_hinge"], 0.0, y, np.full(len(y), C), L2())
     fit = label.certified(np.zeros(X.shape[1]), 0.0)
     scores = X @ fit.w + fit.bias
     least = Problem(X, 0.0, 1.0).minimum(*margin_loss("squared_hinge", y, C, 1.0), 1)
@@ -123,7 +123,7 @@ def test_dense_and_sparse_features_are_judged_alike(data, weights):
     weights = c if weights is None else weights
     loss = MARGIN_LOSSES["logistic"]
     dense, sparse = (
-        lane_certificate.Certifier(form(X), loss, weights, 1.0) for form in (np.asarray, sp.csr_array)
+        lane_certifier.Certifier(form(X), loss, weights, 1.0) for form in (np.asarray, sp.csr_array)
     )
     one, other = (certifier.certified(np.zeros(8), 0.0, y, c) for certifier in (dense, sparse))
     np.testing.assert_allclose(one.w, other.w, rtol=1e-9)
@@ -140,16 +140,16 @@ def test_which_labels_are_doubted(data):
     bound = np.sqrt(2 * GAP * 7.0)
     for form in (np.asarray, sp.csr_array):
         for curvature in (3.9e3, 4.1e3):
-            certifier = lane_certificate.Certifier(
+            certifier = lane_certifier.Certifier(
                 form(X.astype(np.float32)), loss, np.array([curvature / mean]), 1.0
             )
             assert not certifier.doubts(Status.CONVERGED, 7.0, 0.99 * bound, 1)
             assert certifier.doubts(Status.CONVERGED, 7.0, 1.01 * bound, 1) == (curvature > 4e3)
-            free = lane_certificate.Certifier(
+            free = lane_certifier.Certifier(
                 form(X.astype(np.float32)), loss, np.array([curvature / mean]), 0.0
             )
             assert free.doubts(Status.CONVERGED, 7.0, 0.0, 1) == (curvature > 4e3)
-    certifier = lane_certificate.Certifier(sp.csr_array(X.astype(np.float32)), loss, np.ones(1), 1.0)
+    certifier = lane_certifier.Certifier(sp.csr_array(X.astype(np.float32)), loss, np.ones(1), 1.0)
     assert certifier.doubts(Status.CONVERGED, 7.0, 0.0, 1e12)
     assert certifier.doubts(Status.LINE_SEARCH_FAILED, 7.0, 0.0, 60)
     for status in (Status.MAX_STEPS, Status.NONFINITE, Status.NO_POSITIVES):

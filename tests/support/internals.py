@@ -29,11 +29,14 @@ from xmcjax.estimators import _checkpoint, _kernel_training, _multinomial
 from xmcjax.lanes import (
     _blocks,
     _certificate,
+    _certifier,
     _clipping,
     _device_block,
     _devices,
     _fitting,
     _hinge_trainer,
+    _interior_end,
+    _label_features,
     _newton_trainer,
     _queue,
     _sparsify,
@@ -109,6 +112,9 @@ joint_multinomial = _multinomial
 kernel_training = _kernel_training
 blocks = _blocks
 lane_certificate = _certificate
+lane_certifier = _certifier
+interior_end = _interior_end
+label_features = _label_features
 clipping = _clipping
 device_blocks = _device_block
 hinge_trainer = _hinge_trainer

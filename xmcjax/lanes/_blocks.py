@@ -50,6 +50,10 @@ class Block(Protocol):
         """
         ...
 
+    def leave(self, lanes: Sequence[int]) -> None:
+        """Makes no further steps of some lanes that are moving."""
+        ...
+
     def close(self) -> None:
         """Waits for a step that has begun, whatever becomes of it; the block is not used any more."""
         ...
@@ -214,6 +218,9 @@ class HostBlock:
                 state["status"][lane] = Status.FRESH
                 found.append(lane)
         return found
+
+    def leave(self, lanes: Sequence[int]) -> None:
+        self._state["status"][list(lanes)] = Status.MAX_STEPS
 
     def begin(self) -> None:
         """Nothing: the step is made by the thread that asks for its numbers."""

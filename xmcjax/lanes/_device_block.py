@@ -162,6 +162,11 @@ class DeviceBlock:
         fresh = _view(self._state.status) == Status.FRESH
         return [lane for lane in lanes if fresh[lane]]
 
+    def leave(self, lanes: Sequence[int]) -> None:
+        status = _view(self._state.status).copy()
+        status[list(lanes)] = Status.MAX_STEPS
+        self._state = self._state._replace(status=put(status))
+
     def close(self) -> None:
         step, self._step = self._step, None
         if step is not None:

@@ -12,7 +12,7 @@ The bias is the weight of a further feature, which is 1/√r everywhere.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +36,10 @@ class End(NamedTuple):
     bound: float  #: D
 
 
+#: Of a label: (y, c, w, b) ↦ ends that are better and better, of which w and b may be a start.
+Ending = Callable[[np.ndarray, np.ndarray, np.ndarray, float], Iterator[End]]
+
+
 class DualEnd:
     """What the dual of a label gives, over the same features for all labels.
 
@@ -55,12 +59,13 @@ class DualEnd:
         """Whether labels with this loss, and with ½ ‖w‖² as the penalty, have such an end here."""
         return type(loss) is SquaredHinge and l2_bias != 0 and native.available()
 
-    def __call__(self, y: np.ndarray, c: np.ndarray) -> Iterator[End]:
+    def __call__(self, y: np.ndarray, c: np.ndarray, w: np.ndarray, bias: float) -> Iterator[End]:
         """Ends that are better and better, each label's own, whatever other labels there are.
 
         Args:
             y: targets, [n].
             c: weights of the losses, [n]; rows with 0 are none.
+            w, bias: of no use here, where α starts at 0.
         """
         kept = c > 0
         X, y, c = self._features(kept), y[kept], c[kept]

@@ -86,6 +86,8 @@ class Lanes:
     Args:
         op, loss, weight, hp, size, options: as :func:`xmcjax.lanes._blocks.make_block` takes them.
         clipping: which weights are not read out; None for zeros only.
+        takes_over: asked of Newton steps, CG steps and active rows of each lane that is under way, whether it
+            ends here, RUNNING and doubtful; None for never.
         doubts: asked of status, value, gradient norm and weighed active rows of each lane that ends.
         largest_row: ‖x_i‖ is at most this; None where no job starts far from its end. Where a start is so
             large that its rounding may matter, ``xmcjax.solvers.far_starts`` has a look at the end.
@@ -118,13 +120,14 @@ class Lanes:
         clipping: Clipping | None = None,
         doubts: Callable[[int, float, float, float], bool] | None = None,
         largest_row: float | None = None,
+        takes_over: Callable[[int, int, int], bool] | None = None,
         **options,
     ):
         self._n_features, self._keep_all = op.shape[1], keep_all(op.dtype)
         self._clipping, self._doubts = clipping or self._keep_all, doubts
         self._block = make_block(op, loss, weight, hp, size, **options)
         self._jobs: list[Job | None] = [None] * size
-        self._largest_row = largest_row
+        self._largest_row, self._takes_over = largest_row, takes_over
         self._base: tuple[np.ndarray | None, float] = None, 0.0  # of the last start, and its ‖·‖²
         self._far = np.zeros(size)  # ‖(w, b)‖ of starts that are large, 0 of the others
 
@@ -199,12 +202,13 @@ class Lanes:
             seconds=seconds,
             thread_seconds=thread_seconds,
         )
-        ended = busy[~newton_cg.moving(record.status)].tolist()
+        left = self._left(last, busy)
+        ended = sorted(busy[~newton_cg.moving(record.status)].tolist() + left)
         if not ended:
             return list, record
         jobs = {lane: job for lane in ended if (job := self._jobs[lane]) is not None}
         heaviest = {lane: max(job.positive_weight, job.negative_weight) for lane, job in jobs.items()}
-        doubtful = {lane for lane in ended if self._doubtful(last, lane, heaviest[lane])}
+        doubtful = {lane for lane in ended if self._doubtful(last, lane, heaviest[lane])} | set(left)
         certain = [lane for lane in ended if lane not in doubtful]
         reads = [
             (some, self._block.read(some, clipping, [heaviest[lane] for lane in some]))
@@ -242,6 +246,17 @@ class Lanes:
             again = self._block.again(far.tolist(), self._far[far])
             last["status"][again] = Status.RUNNING
             self._far[again] /= FARTHER  # or less, which they were found at
+
+    def _left(self, last: dict[str, np.ndarray], busy: np.ndarray) -> list[int]:
+        """Lanes that are under way and end here."""
+        if self._takes_over is None:
+            return []
+        work = [last[name].tolist() for name in ("steps", "cg_steps", "active")]
+        running = busy[last["status"][busy] == Status.RUNNING].tolist()
+        left = [lane for lane in running if self._takes_over(*(of_lanes[lane] for of_lanes in work))]
+        if left:
+            self._block.leave(left)
+        return left
 
     def _doubtful(self, last: dict[str, np.ndarray], lane: int, heaviest: float) -> bool:
         if self._doubts is None:

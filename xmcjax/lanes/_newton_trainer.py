@@ -84,7 +84,11 @@ class NewtonTrainer(Trainer):
         begun.clear()
         certifier = self._solutions.certifier
         doubts = None if certifier is None else certifier.doubts
-        lanes = self._lanes(self._options.hparams(), size, place, self._solutions.clipping, doubts)
+        # beside a device its own steps are the faster ones
+        goes_on = certifier is not None and default_platform() == "cpu"
+        takes_over = certifier.takes_over if goes_on else None  # type: ignore[union-attr]
+        given = self._solutions.clipping, doubts, takes_over
+        lanes = self._lanes(self._options.hparams(), size, place, *given)
         # a step that has begun holds what the device has of the lanes, for whoever goes on with others
         with contextlib.closing(lanes):
             self._solve_with(lanes, size, place, queue, jobs, begun)
@@ -158,9 +162,17 @@ class NewtonTrainer(Trainer):
             for k, (label, _) in enumerate(taken):
                 self._output.result(self._solutions.of_start(label, W[:, k], float(b[k])))
 
-    def _lanes(self, hp: newton_cg.HParams, size: int, place: int = 0, clipping=None, doubts=None) -> Lanes:
+    def _lanes(
+        self,
+        hp: newton_cg.HParams,
+        size: int,
+        place: int = 0,
+        clipping=None,
+        doubts=None,
+        takes_over=None,
+    ) -> Lanes:
         loss, penalty, data = self._options.loss, self._options.penalty, self._data
-        more = dict(by_label=data.label_weights is not None, penalty=penalty)
+        more = dict(by_label=data.label_weights is not None, penalty=penalty, takes_over=takes_over)
         op = self.places[place].op
         return Lanes(op, loss, data.row_weight, hp, size, clipping, doubts, self._largest_row, **more)
 

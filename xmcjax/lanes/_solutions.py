@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from xmcjax.lanes._certificate import GAP, Certifier, PenalisedCertifier
+from xmcjax.lanes._certificate import GAP
+from xmcjax.lanes._certifier import Certifier, PenalisedCertifier
 from xmcjax.lanes._clipping import EXPECTED, Clipping, CloserLook, make_clipping
 from xmcjax.lanes._job import Weights
 from xmcjax.lanes._lanes import Solved
@@ -63,19 +64,22 @@ class Solutions:
             return end
         job = end.job
         y, c = self._objective.targets(job.positives, job.positive_weight, job.negative_weight, np.float64)
-        status = Status(end.status)
+        status, under_way = Status(end.status), end.status == Status.RUNNING
         # a lane that has converged is within its tolerance, as it has worked it out
         tolerance = np.inf if status == Status.CONVERGED else job.tolerance
-        found = self.certifier.certified(end.w, end.bias, y, c, tolerance)
-        if status == Status.CONVERGED and found.gap > GAP:
-            status = Status.STALLED
-        elif found.gap <= GAP and found.ended:
+        found = self.certifier.certified(end.w, end.bias, y, c, tolerance, under_way=under_way)
+        if found.gap <= GAP and found.ended:
             status = Status.CONVERGED
+        elif (status == Status.CONVERGED or under_way) and not found.gap <= GAP:
+            status = Status.STALLED
+        elif under_way:
+            status = Status.LINE_SEARCH_FAILED
         kept = np.flatnonzero(found.w)
         return end._replace(
             weights=Weights(kept, found.w[kept]),
             bias=found.bias,
             status=int(status),
+            newton_steps=end.newton_steps + (found.steps if under_way else 0),
             value=found.value,
             gradient_norm=found.gradient_norm,
         )

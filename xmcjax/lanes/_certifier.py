@@ -1,0 +1,192 @@
+"""Which labels that have ended are looked at again in float64, and which are to end there."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any
+
+import jax
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import linops
+from xmcjax._platform import on_host
+from xmcjax.lanes._certificate import GAP, Certified, Label, PenalisedLabel
+from xmcjax.lanes._dual_end import DualEnd, Ending
+from xmcjax.lanes._interior_end import InteriorEnd
+from xmcjax.lanes._label_features import LabelFeatures
+from xmcjax.lanes._label_math import sum_of
+from xmcjax.linops import LinOp
+from xmcjax.losses import MarginLoss
+from xmcjax.penalties import L2, Penalty
+from xmcjax.solvers import Status
+
+# Of f, by which rounding may have misled a solver before it is not believed.
+_ROUNDING = 1e-4
+# Largest mean of κ C s ‖x‖², beside the 1 of the penalty, with which a small Newton decrement is believed: of
+# the fits of tests/attack/scales_one_vs_all.py none was misled below 10,000.
+_STIFF = 4e3
+# The same of κ C s ‖x‖² ‖w‖² / 2 R(w) with another penalty: of 145 fits none was misled by 0.1% below 3,000.
+_STIFF_PENALISED = 1e3
+# Entries of X up to which a lane that its steps have ended is retried, and a path is taken.
+_RETRIED, _ON_A_PATH = 1_000_000, 10_000_000
+# So many exact steps are worth as much as what a lane has done before its directions are exact.
+_WORTH = 10
+
+
+class _Certifier:
+    """The problems of labels over the same features.
+
+    Args:
+        X: CSR or dense [n, d].
+        loss: φ.
+        weight: C s of the rows, [1] or [n].
+        l2_bias: r; negative for no bias.
+        penalty: R, of the weights and, r times it, of the bias.
+        retries: whether lanes that ``max_steps`` has ended are looked at, where products with X are cheap.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        loss: MarginLoss,
+        weight: np.ndarray,
+        l2_bias: float,
+        penalty: Penalty | None = None,
+        retries: bool = False,
+    ):
+        self._X, self._loss, self._r = X, loss, float(l2_bias)
+        self._penalty = L2() if penalty is None else penalty
+        self._mean = _mean_curvature(X, loss, weight)
+        # Xᵀ ℓ' is wrong by ε Σ |ℓ'| ‖x‖ ≤ ε (2 κ f Σ c ‖x‖²)^½ or so, the minimum by half the square of that
+        self._wrong = 16 * float(np.finfo(X.dtype).eps) ** 2 * self._mean if np.isfinite(self._mean) else 0.0
+        entries = X.nnz if sp.issparse(X) else X.size
+        self._doubted = {Status.LINE_SEARCH_FAILED} | (
+            {Status.MAX_STEPS} if retries and entries <= _RETRIED else set()
+        )
+        self._takes_paths = entries <= _ON_A_PATH
+        self._features = LabelFeatures(X)
+        self._ends: list[Ending] = []
+        if self._takes_paths and isinstance(self._penalty, L2):
+            if InteriorEnd.serves(loss, self._features):
+                self._ends.append(InteriorEnd(self._features, self._r))
+            if DualEnd.serves(loss, self._r):
+                self._ends.append(DualEnd(X, self._r))
+        self._goes_on = retries and entries <= _ON_A_PATH and self._features.exact
+        self._op: LinOp | None = None
+        self._making = threading.Lock()
+
+    def certified(
+        self,
+        w: np.ndarray,
+        bias: float,
+        y: np.ndarray,
+        c: np.ndarray,
+        tolerance: float = np.inf,
+        *,
+        under_way: bool = False,
+    ) -> Certified:
+        """The weights, or better ones, with their gap.
+
+        Args:
+            w, bias: of the lane.
+            y: targets, [n].
+            c: C s c of the rows, [n].
+            tolerance: on ‖∇f‖, which better ones are to keep as well.
+            under_way: whether the lane has not ended: steps are made until it has.
+        """
+        with _in_float64(), on_host():
+            kind = Label if isinstance(self._penalty, L2) else PenalisedLabel
+            part = 1 / self._mean if self._mean > 1 else 1.0
+            problem = self._features, self._loss, self._r, y, c, self._penalty
+            label = kind(*problem, tolerance, under_way=under_way)
+            return label.certified(w, bias, self._ends, self._operator if self._takes_paths else None, part)
+
+    def _operator(self) -> LinOp:
+        """X in float64, made where it is needed first."""
+        with self._making:
+            if self._op is None:
+                self._op = linops.make(sp.csr_array(self._X), np.float64)
+            return self._op
+
+
+class Certifier(_Certifier):
+    """With ½ ‖w‖² as the penalty; arguments as of the base."""
+
+    def doubts(self, status: int, value: float, gradient_norm: float, active: float) -> bool:
+        """Whether the end of a lane is to be looked at.
+
+        Args:
+            status, value, gradient_norm: of the lane.
+            active: rows with a slope or a curvature, times the larger weight of the label's rows.
+        """
+        if status != Status.CONVERGED:
+            return status in self._doubted
+        # The solver has settled that the Newton decrement is small. What may have misled it is rounding, and
+        # rows that leave the loss in the step that it models.
+        if self._wrong * active > _ROUNDING:
+            return True
+        # Where the loss of a row moves it little, the model errs little where rows leave the loss in a step.
+        stiff = not self._mean <= _STIFF
+        # ‖∇f‖²/2 bounds f − min f, but for a bias that is free
+        return stiff and (self._r == 0 or gradient_norm * gradient_norm / 2 > GAP * value)
+
+    def believes(self, w: np.ndarray, status: int, active: float) -> bool:
+        """Whether the weights that were asked for settle a doubt: here they do not."""
+        return False
+
+    def takes_over(self, steps: int, cg_steps: int, active: int) -> bool:
+        """Whether a lane that is under way is to end by exact directions.
+
+        That is where its work so far would have paid for them: what they cost then is as much again at most.
+        Both are counted in operations of the native step, of which an exact step makes some faster.
+
+        Args:
+            steps, cg_steps: that it has made.
+            active: rows with a slope or a curvature.
+        """
+        n, d = self._X.shape
+        made = steps * n * (2 * d + 1000) + 4 * cg_steps * active * d
+        return self._goes_on and made >= _WORTH * self._features.operations
+
+
+class PenalisedCertifier(_Certifier):
+    """With another penalty, which has a ``conjugate``; arguments as of the base."""
+
+    def doubts(self, status: int, value: float, gradient_norm: float, active: float) -> bool:
+        """Whether the weights at the end of a lane are asked for; arguments as of :class:`Certifier`."""
+        return status == Status.CONVERGED or status in self._doubted
+
+    def believes(self, w: np.ndarray, status: int, active: float) -> bool:
+        """Whether a lane that ended with these weights cannot have been misled."""
+        if status != Status.CONVERGED:
+            return False
+        with _in_float64(), on_host():
+            w = w.astype(np.float64)
+            # 2 R(w) / ‖w‖² stands for the 1 that ½ ‖w‖² has for its curvature
+            slack = float(w @ w) / (2 * sum_of(self._penalty, w, 1.0)) if w.any() else 0.0
+            return bool(self._mean * slack <= _STIFF_PENALISED and self._wrong * slack * active <= _ROUNDING)
+
+    def takes_over(self, steps: int, cg_steps: int, active: int) -> bool:
+        """No: there are no exact directions here."""
+        return False
+
+
+def _mean_curvature(X: Any, loss: MarginLoss, weight: np.ndarray) -> float:
+    """The mean of κ C s ‖x‖², of which the number of active rows is about what bounds the curvature."""
+    of_rows = np.broadcast_to(weight, X.shape[0])
+    if not sp.issparse(X):
+        squares = np.einsum("i,ij,ij->", of_rows, X, X, dtype=np.float64)
+    elif len(weight) == 1:
+        squares = weight[0] * np.einsum("i,i->", X.data, X.data, dtype=np.float64)
+    else:
+        of_entries = np.repeat(of_rows, np.diff(X.indptr))
+        squares = np.einsum("i,i,i->", of_entries, X.data, X.data, dtype=np.float64)
+    return loss.most_curvature * float(squares) / X.shape[0]
+
+
+@contextlib.contextmanager
+def _in_float64():
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"), jax.enable_x64(True):
+        yield
