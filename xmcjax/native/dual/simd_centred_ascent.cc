@@ -307,7 +307,8 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
       }
       worst = std::max(worst, largest_lane(violation));
       if (largest_lane(violation) > tolerance) idle_[i] = 0;
-      tally.loss += (cost_.empty() ? 1 : cost_[i]) * total(losses), tally.dual += total(sum), tally.norm += total(product);
+      tally.loss += (cost_.empty() ? 1 : cost_[i]) * total(losses), tally.dual += total(sum),
+          tally.norm += total(product);
     }
     tally.worst = double(worst);
     return tally.at(cost_.empty() ? form_.C : 1);
