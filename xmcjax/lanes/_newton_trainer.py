@@ -84,9 +84,9 @@ class NewtonTrainer(Trainer):
         begun.clear()
         certifier = self._solutions.certifier
         doubts = None if certifier is None else certifier.doubts
-        # beside a device its own steps are the faster ones
-        goes_on = certifier is not None and default_platform() == "cpu"
-        takes_over = certifier.takes_over if goes_on else None  # type: ignore[union-attr]
+        takes_over = None
+        if certifier is not None and default_platform() == "cpu":  # a device's own steps are the faster ones
+            takes_over = certifier.takes_over
         given = self._solutions.clipping, doubts, takes_over
         lanes = self._lanes(self._options.hparams(), size, place, *given)
         # a step that has begun holds what the device has of the lanes, for whoever goes on with others
