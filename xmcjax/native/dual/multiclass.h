@@ -41,7 +41,8 @@ struct MulticlassArgs {
   // moves its weights; null for all
   const int8_t *rows, *moved;
   T* shared;  // where places keep the weights that they have together, as dual/panels.h has them; null for own ones
-  const double* cost;  // [n], of Lee-Lin-Wahba over instances: C of each row in place of the one; null for that
+  const double*
+      cost;  // [n], of Lee-Lin-Wahba over instances: C of each row in place of the one; null for that
 };
 
 // Numbers that weights in panels need on any processor, whose widest vector has 64 bytes.
