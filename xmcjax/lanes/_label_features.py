@@ -181,7 +181,7 @@ class LabelFeatures:
         x, _ = conjugate_gradients(product, both, diagonal, lambda r, rz, fall: not rz > small, _CG_STEPS)
         return x[:-1], float(x[-1])
 
-    def _some(self, rows: np.ndarray):
+    def _some(self, rows: np.ndarray) -> Any:
         """These rows of X in float64."""
         if not self._held:
             return self._X[rows].astype(np.float64)

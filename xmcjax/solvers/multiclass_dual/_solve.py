@@ -135,7 +135,8 @@ def run(
     dtype = linops.computed_dtype(X.dtype if X.dtype in (np.float32, np.float64) else np.float32)
     check_norms(X, dtype)
     size: dict[str, Any] = dict(classes=m, backend=backend, threads=threads)
-    filled = _weighted.of_common_size(X, y, C) if native else (X, y, C)
+    # natively the C of the rows differ here
+    filled = _weighted.of_common_size(X, y, C) if native and isinstance(C, np.ndarray) else (X, y, C)
     problem = functools.partial(multiclass_problem, *filled[:2], formulation=formulation, C=filled[2], **size)
     X = _native.canonical(X) if sp.issparse(X) else np.asarray(X, dtype)
     search = Search(X, y, formulation, C, tol, start=begin, threads=threads)
