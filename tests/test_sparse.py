@@ -16,7 +16,7 @@ from tests.support.entries import ESTIMATORS, Entry, entries
 from tests.support.internals import sparse
 from tests.support.matrices import MALFORMED, features
 from xmcjax import data, estimators, linops, losses, metrics, models
-from xmcjax.solvers import instance_dual, multinomial, newton_cg
+from xmcjax.solvers import admm, instance_dual, multiclass_dual, multinomial, newton_cg
 
 NAMES = sorted(entries(Path()))
 PARTS = [
@@ -347,3 +347,17 @@ def test_an_array_becomes_rows_without_zeros(monkeypatch):
         found = sparse.of_dense(X, np.float64 if X.dtype != np.float32 else None)
         same(found, sp.csr_array(X.astype(found.dtype)))
         assert found.has_canonical_format and sparse.csr(found) is found
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.grad, lambda f: lambda C: jax.vmap(f)(np.array([C]))])
+def test_arrays_that_jax_traces_are_refused(transform):
+    """By what works on the host, as makers of problems do."""
+    X, y = np.eye(3, dtype=np.float32), np.arange(3)
+    said = "^[CX]: expected numbers, found an array that JAX traces: make what takes it outside of jit"
+    for make in (
+        lambda C: admm.problem(linops.make(X), y, C=C).bound.sum(),
+        lambda C: multiclass_dual.multiclass_problem(X, y, C=C).C.sum(),
+        lambda factor: estimators.OneVsAllClassifier().fit(factor * X, y).coef_.sum(),
+    ):
+        with pytest.raises(TypeError, match=said):
+            transform(make)(1.0)

@@ -154,7 +154,7 @@ def array(X, name: str) -> np.ndarray:
     """An array of anything.
 
     Raises:
-        TypeError: a masked array.
+        TypeError: a masked array, or one that JAX traces.
         ValueError: rows of different length.
     """
     refuse_masked(X, name)
@@ -162,6 +162,13 @@ def array(X, name: str) -> np.ndarray:
         return np.asarray(X)
     except ValueError as error:
         raise ValueError(f"{name}: expected rows of one length, found a ragged list ({error})") from None
+    except TypeError as error:
+        if type(error).__name__ != "TracerArrayConversionError":  # of JAX, which is not imported here
+            raise
+        raise TypeError(
+            f"{name}: expected numbers, found an array that JAX traces: make what takes it outside of jit, vmap "
+            "and grad"
+        ) from None
 
 
 def dense(X, name: str = "X") -> np.ndarray:

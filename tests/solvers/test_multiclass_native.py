@@ -225,6 +225,19 @@ def test_dense_features_end_by_one_system_for_all_classes():
     assert md.run(X, y, C=10.0, tol=1e-3, max_epochs=20_000).status == Status.CONVERGED
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("formulation", ["ovr_squared", "ovr", "cs"])
+def test_what_a_later_method_makes_worse_stays_as_it_was(formulation, seed):
+    """No method ends where features and C are so large, and some go far away from where the first one was."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(60) % 4
+    X = 1e6 * (np.eye(4)[y] @ rng.normal(size=(4, 5)) + rng.normal(size=(60, 5)))
+    found = md.run(X, y, formulation=formulation, C=1e4)
+    assert found.status == Status.MAX_STEPS
+    # at W = 0 each loss is 1, of each class or of the instance
+    assert found.primal <= 1e4 * 60 * 10 * (1 if formulation == "cs" else 4) and found.dual >= 0
+
+
 def test_factors_of_lee_lin_wahba_that_would_take_too_much_are_never_made(monkeypatch):
     X, y = svm_problem(**WIDE)
     bytes_of_factors = 8 * 19 * 5 * 5

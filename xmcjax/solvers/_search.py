@@ -85,7 +85,12 @@ class Search:
         return self.gap > self.tol and (not self.found.W.size or bool(np.isfinite(self.found.primal)))
 
     def keep(self, found: Certified) -> None:
-        """Takes what is certified, unless something better was."""
+        """Takes what is certified, unless something better was.
+
+        Of a process alone weights and dual variables are each the best: the next method may be worse in one.
+        """
+        if self.found.W.size and self._share is None:
+            found = _best_of(self.found, found)
         gap = self._agreed(found.gap)
         if not self.found.W.size or not gap > self.gap:
             self.found, self.gap = found, gap
@@ -116,6 +121,13 @@ class Search:
         if self.gap <= self.tol:
             return Status.CONVERGED
         return Status.STALLED if left >= 1 else Status.MAX_STEPS
+
+
+def _best_of(before: Certified, now: Certified) -> Certified:
+    """The weights with the lesser primal and the dual variables with the greater dual objective."""
+    of_weights = before if before.primal < now.primal or not np.isfinite(now.primal) else now
+    of_variables = before if before.dual > now.dual or not np.isfinite(now.dual) else now
+    return of_weights._replace(alpha=of_variables.alpha, dual=of_variables.dual)
 
 
 class Ascending(Protocol):
