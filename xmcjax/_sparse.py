@@ -166,8 +166,8 @@ def array(X, name: str) -> np.ndarray:
         if type(error).__name__ != "TracerArrayConversionError":  # of JAX, which is not imported here
             raise
         raise TypeError(
-            f"{name}: expected numbers, found an array that JAX traces: make what takes it outside of jit, vmap "
-            "and grad"
+            f"{name}: expected numbers, found an array that JAX traces: make what takes it outside of jit, "
+            "vmap and grad"
         ) from None
 
 
