@@ -1,4 +1,4 @@
-"""Sizes of arrays that are filled up, so that few programs are compiled: each is compiled for sizes."""
+"""Sizes that arrays are filled up to: a program of JAX is compiled for each size, and these are few."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """KernelLogisticClassifier of neighbouring numbers of rows: one set of programs, and the results of each."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,15 @@ from xmcjax import KernelLogisticClassifier, kernels
 from xmcjax.solvers import kernel_multinomial
 
 D, CLASSES = 6, 3
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Tanimoto(kernels.Kernel):
+    """x·x' / (‖x‖² + ‖x'‖² − x·x'), which is no number where both are 0."""
+
+    def value(self, pairs):
+        return pairs.inner / (pairs.inner + pairs.distance2)
 
 
 def data(n, dtype=np.float32):
@@ -93,3 +104,25 @@ def test_a_fit_goes_on_from_the_coefficients_of_as_many_rows():
     X, y = data(150, np.float64)
     model = KernelLogisticClassifier(warm_start=True, tol=1e-9).fit(X, y)
     assert model.fit(X, y).n_iter_ == 1
+
+
+@pytest.mark.parametrize("form", [sp.csr_array, np.asarray, lambda X: X @ X.T])
+def test_a_kernel_of_ones_own_that_is_no_number_at_zero(form):
+    X, y = np.abs(np.rint(data(150)[0])), data(150)[1]
+    X[:, 0] += 1
+    X, name = form(X), kernels.Scaled(1.0, Tanimoto())
+    model = KernelLogisticClassifier(name).fit(X, y)
+    assert np.isfinite(model.objective_) and model.score(X, y) > 0.8
+    np.testing.assert_array_equal(model.predict(X[:3]), model.predict(X)[:3])
+
+
+def test_large_points_are_not_copied_for_a_prediction(monkeypatch):
+    X, y = np.random.default_rng(0).normal(size=(150, 2000)).astype(np.float32), np.arange(150) % 3
+    model = KernelLogisticClassifier().fit(X, y)
+
+    def copied(points, least=128):
+        assert points.n < 150
+        return points
+
+    monkeypatch.setattr("xmcjax.estimators._kernel_sizes.filled_points", copied)
+    assert model.predict(X[:3]).shape == (3,)

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from tests.support.internals import interior_end, label_features, lane_certifier
 from tests.support.lanes import matrix, train
 from tests.support.primal_references import Problem, margin_loss
+from xmcjax.lanes import OneVsAll
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.solvers import Status
 
@@ -199,6 +200,7 @@ def test_lanes_that_conjugate_gradients_do_not_end_are_taken_over(monkeypatch):
     monkeypatch.setattr(lane_certifier.Certifier, "takes_over", lambda *_: False)
     slowly, before = train(X, Y, **options)
     assert set(summary.statuses) == {Status.CONVERGED}
+    assert max(result.newton_steps for result in found.values()) <= OneVsAll().max_iter
     assert summary.newton_steps < before.newton_steps / 2 and summary.cg_steps < before.cg_steps / 2
     for k in range(2):
         assert found[k].value <= (1 + 1e-4) * slowly[k].value

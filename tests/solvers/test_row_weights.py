@@ -159,6 +159,12 @@ def test_topk_svms(variant, k, form):
     assert again.primal == pytest.approx(least, rel=1e-5)
 
 
+@pytest.mark.parametrize("formulation", FORMULATIONS)
+def test_without_features(formulation):
+    found = md.run(np.zeros((3, 0)), [0, 1, 2], formulation=formulation, C=np.array([1.0, 2.0, 3.0]))
+    assert found.status == Status.CONVERGED and found.W.shape == (0, 3)
+
+
 def test_weights_of_topk_lanes():
     X, y, weight = problem(m=4)
     op = linops.make(X)

@@ -86,9 +86,9 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         rank: None (default) for exact kernel matrices, or the rank of their approximations.
         approximation: "cholesky" (default), incomplete Cholesky with the diagonal put right; "nystrom", or
             "fourier", random Fourier features ("rbf" and "matern" only).
-        memory: bytes for kernel matrices, 2 GiB by default; beyond them products are made in tiles. Matrices
-            of float64 are twice as large, and take half as much again while they are fitted. On a GPU they
-            get at most a third of what is free.
+        memory: bytes for kernel matrices, 2 GiB by default; beyond them products are made in tiles. Up to
+            4,096 rows are filled up to few numbers of rows first. Matrices of float64 are twice as large, and
+            take half as much again while they are fitted. On a GPU they get at most a third of what is free.
         random_state: seed of the folds, and of the draws of "nystrom" and "fourier".
 
     Attributes:

@@ -10,7 +10,7 @@ import numpy as np
 from xmcjax import _sparse
 from xmcjax._arguments import number
 from xmcjax.estimators._kernel_parts import base_kernel, points_of
-from xmcjax.estimators._kernel_sizes import filled_points
+from xmcjax.estimators._kernel_sizes import filled_points, may_be_filled
 from xmcjax.kernels import RBF, GivenProducts, Kernel, Matern, stack
 from xmcjax.lanes import precision
 
@@ -67,7 +67,7 @@ def _largest(kernel: Kernel, points, there: np.ndarray) -> float:
     if isinstance(kernel, (RBF, Matern)):
         return 1.0
     kernel, count = stack(kernel, points.dtype)
-    pairs = filled_points(points).with_themselves()
+    pairs = (filled_points(points) if may_be_filled(kernel, points) else points).with_themselves()
     each = (jax.tree.map(lambda leaf, i=i: leaf[i], kernel) for i in range(count))
     values = (np.asarray(one.value(pairs))[: len(there)] for one in each)
     return float(max(np.max(of_one[there], initial=0) for of_one in values))

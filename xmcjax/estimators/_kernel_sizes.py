@@ -14,9 +14,9 @@ import scipy.sparse as sp
 
 from xmcjax._sizes import filled_length, with_rows
 
-# Rows of training points and of new ones at least, and rows from which on all points are as they are: kernel
-# matrices take longer than compilation then.
-_LEAST, LEAST_NEW, _MOST = 128, 16, 4096
+# Rows of training points and of new ones at least, and rows and numbers of training points from which on they
+# are as they are: matrices and copies take longer than compilation then. Each prediction fills them up.
+_LEAST, LEAST_NEW, _MOST, _NUMBERS, _NUMBERS_EACH_TIME = 128, 16, 4096, 1 << 22, 1 << 18
 
 
 def _rows(n: int, least: int) -> int:
@@ -26,16 +26,39 @@ def _rows(n: int, least: int) -> int:
 def filled_features(X: Any, least: int = LEAST_NEW) -> Any:
     """Features [n, d], CSR or an array, with rows of zeros behind, and entries of value 0 in these."""
     n, d = X.shape
-    if n > _MOST:
-        return X
     entries = filled_length(X.nnz, _LEAST) - X.nnz if sp.issparse(X) else 0
-    return with_rows(X, _rows(n - (-entries // d), least), entries)
+    rows = n - (-entries // d) if d else n
+    return with_rows(X, _rows(rows, least), entries) if rows <= _MOST else X
 
 
 def filled_products(M: np.ndarray, width: int) -> np.ndarray:
     """Kernel values of new points [m, n] with rows of zeros behind, and columns up to `width`."""
     m, n = M.shape
     return np.pad(M, [(0, _rows(m, LEAST_NEW) - m), (0, width - n)])
+
+
+def may_be_filled(kernel: Any, points: Any, most: int = _NUMBERS) -> bool:
+    """Whether training points behind, which are all in the centre, do no harm.
+
+    A kernel of one's own need not be finite there, where a coefficient of 0 does not help.
+
+    Args:
+        kernel: of :mod:`xmcjax.kernels`.
+        points: the training points.
+        most: numbers that may be copied.
+    """
+    import jax
+
+    return sum(np.size(leaf) for leaf in jax.tree.leaves(points)) <= most and _is_of_the_library(kernel)
+
+
+def _is_of_the_library(kernel: Any) -> bool:
+    from xmcjax.kernels import RBF, Kernel, Linear, Matern, Product, Scaled, Sum
+
+    if type(kernel) not in (Linear, RBF, Matern, Scaled, Sum, Product):
+        return False
+    parts = (getattr(kernel, field.name) for field in dataclasses.fields(kernel))
+    return all(_is_of_the_library(part) for part in parts if isinstance(part, Kernel))
 
 
 def filled_points(points: Any, least: int = _LEAST) -> Any:
@@ -90,10 +113,11 @@ def filled_kernel(kernel: Any, dual_coef: np.ndarray) -> tuple[Any, np.ndarray]:
     """A kernel for prediction and coefficients [n, C] with points behind; approximations stay as they are."""
     from xmcjax.kernels import Gram
 
-    if not isinstance(kernel.gram, Gram):
+    gram = kernel.gram
+    if not isinstance(gram, Gram) or not may_be_filled(gram.kernel, gram.points, _NUMBERS_EACH_TIME):
         return kernel, dual_coef
-    points = filled_points(kernel.gram.points)
+    points = filled_points(gram.points)
     more = points.n - len(dual_coef)
     # rows of a tile are another number for each n, and a part of the program, which does not need it
-    gram = dataclasses.replace(kernel.gram, points=points, rows=1)
+    gram = dataclasses.replace(gram, points=points, rows=1)
     return dataclasses.replace(kernel, gram=gram), np.pad(dual_coef, [(0, more), (0, 0)])

@@ -12,7 +12,7 @@ from xmcjax._hierarchy import Hierarchy
 from xmcjax.estimators._counted import counted_classes
 from xmcjax.estimators._inputs import checked_data
 from xmcjax.estimators._kernel_parts import Training, base_kernel, labelled, ordered, points_of
-from xmcjax.estimators._kernel_sizes import filled_points
+from xmcjax.estimators._kernel_sizes import filled_points, may_be_filled
 from xmcjax.estimators._weights import row_weights
 
 
@@ -59,10 +59,12 @@ def training(model: Any, X, y, sample_weight, *, widen: bool) -> tuple[Training,
         counted = counted_classes(len(classes), numbers, weights).places
     widened = dtype != X.dtype
     data = Training(points, points, numbers, allowed, classes, tree, weights, scale, widened, counted)
-    if model.rank is not None:  # an approximation chooses among the points
-        return data, dtype
     with precision(dtype):
-        return _of_common_size(data), dtype
+        kernel = base_kernel(model.kernel, model.w, data.scale)
+        # an approximation chooses among the points
+        if model.rank is None and may_be_filled(kernel, points):
+            data = _of_common_size(data)
+    return data, dtype
 
 
 def _of_common_size(data: Training) -> Training:

@@ -57,7 +57,6 @@ class Certified(NamedTuple):
     gradient_norm: float  #: ‖∇f‖
     gap: float  #: (f − D) / f for the largest D that was found
     ended: bool  #: whether ‖∇f‖ is within its tolerance, or is rounding
-    steps: int  #: Newton steps made here
 
 
 class _Point(NamedTuple):
@@ -89,7 +88,7 @@ class Label:
         self._features = LabelFeatures.of(X)
         self._loss, self._r, self._penalty = loss, l2_bias, penalty
         self._tolerance, self._under_way = tolerance, under_way
-        self._steps, self._has_ended = 0, False
+        self._has_ended = False
         self._y, self._c = y.astype(np.float64), c.astype(np.float64)
 
     def certified(
@@ -204,7 +203,6 @@ class Label:
             better = self._searched(now, step, step_bias, along, ahead, losses)
             if better is None:
                 break
-            self._steps += 1
             now = better
             if now.z is ahead:
                 continue
@@ -251,7 +249,7 @@ class Label:
         dtype = self._features.dtype
         w, bias, ended = now.w.astype(dtype), float(dtype.type(now.bias)), self._has_ended or self._ended(now)
         gap = gap if np.isfinite(gap) else np.inf
-        return Certified(w, bias, now.value, _norm(now), gap, ended, self._steps)
+        return Certified(w, bias, now.value, _norm(now), gap, ended)
 
     def _rounded(self, w, bias):
         dtype = self._features.dtype

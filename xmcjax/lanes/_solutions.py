@@ -79,7 +79,6 @@ class Solutions:
             weights=Weights(kept, found.w[kept]),
             bias=found.bias,
             status=int(status),
-            newton_steps=end.newton_steps + (found.steps if under_way else 0),
             value=found.value,
             gradient_norm=found.gradient_norm,
         )

@@ -30,9 +30,9 @@ class Predictor:
     Weights are held by feature, so that a row costs what its features weigh. Nothing is compiled, JAX is not
     imported, and threads may share an object. A model in a directory is opened here and its weights are read
     at the first prediction: they take 8 bytes each in float32 and 12 in float64, or d L numbers where they
-    are dense. A call with more than 32 dense rows puts sparse ones in the order of labels, which takes as
-    much again while it runs. Where :func:`write_index` has stored them by feature, nothing is read but what
-    the rows need, and models larger than memory are served. `LinearModel` and, on a CPU,
+    are dense. A call with more than 64 dense rows per thread puts sparse ones in the order of labels, which
+    takes as much again while it runs. Where :func:`write_index` has stored them by feature, nothing is read
+    but what the rows need, and models larger than memory are served. `LinearModel` and, on a CPU,
     :func:`predict_topk` read the shards anew in every call.
 
     Args:
@@ -101,7 +101,8 @@ class Predictor:
         k, link = whole_number("k", k, 1), None
         if flag("probabilities", probabilities):
             link = self._link()
-        X, weights = self._checked(X), self._held()
+        X = self._checked(X)
+        weights = self._held().serving(X, self._threads)
         labels = np.full((X.shape[0], k), -1, np.int32)
         scores = np.full((X.shape[0], k), -np.inf, self.dtype)
         weights.best(X, scores, labels, threads=self._threads)
@@ -128,7 +129,8 @@ class Predictor:
             ValueError, TypeError, ModelFormatError: as :meth:`predict_topk`.
             IndexError: a label that the model does not have.
         """
-        X, weights = self._checked(X), self._held()
+        X = self._checked(X)
+        weights = self._held().serving(X, self._threads)
         if labels is not None:
             labels = np.atleast_1d(_sparse.array(labels, "labels"))
             if labels.shape == (0,):

@@ -13,8 +13,9 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse, native
 
-# Rows up to which it is less work to go through all weights than to order them by feature.
-_FEW_ROWS = 32
+# Rows up to which it is less work to go through all weights than to order them by feature, and dense rows of
+# a thread beyond which they are ordered by label.
+_FEW_ROWS, _MANY_ROWS = 32, 64
 # Bytes of a feature of a few rows, which the product with their weights takes at a time.
 _TILE = 64
 # Scores that are made at a time, and entries of dense rows that are made sparse.
@@ -29,6 +30,10 @@ class Weights:
     """Of L labels on d features, with a bias each; −inf for a label that is never predicted."""
 
     bias: np.ndarray
+
+    def serving(self, X, threads: int = 1) -> Weights:
+        """The same in the form that suits rows X, CSR or an array, which are all that it is to serve."""
+        return self
 
     def rows(self, X):
         """X, CSR or an array of the dtype of the weights, as :meth:`scores` takes it."""
@@ -180,20 +185,17 @@ class ByFeature(Weights):
     def check(self, X) -> None:
         """Whether the weights of the features of X, checked CSR, may be used; what is in memory may."""
 
-    def rows(self, X):
-        if self.in_memory and not sp.issparse(X) and len(X) > _FEW_ROWS:
-            return X
-        return _sparse.csr(X if sp.issparse(X) else sp.csr_array(X))
-
-    def _by_label(self) -> ByLabel:
-        """The same weights as dense rows read them: some dozens of rows take longer than this order does."""
+    def serving(self, X, threads: int = 1) -> Weights:
+        if not self.in_memory or sp.issparse(X) or len(X) <= _MANY_ROWS * threads:
+            return self
         shape = len(self.bias), len(self.indptr) - 1
         coef = sp.csc_array((self.values, self.labels, self.indptr), shape=shape).tocsr()
         return ByLabel(_sparse.canonical_csr(coef), self.bias)
 
+    def rows(self, X):
+        return _sparse.csr(X if sp.issparse(X) else sp.csr_array(X))
+
     def scores(self, X, labels: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
-        if not sp.issparse(X):
-            return self._by_label().scores(X, labels, threads=threads)
         self.check(X)
         if native.load_library() is None:
             return self._scores_of(X, labels)
@@ -222,11 +224,8 @@ class ByFeature(Weights):
         if native.load_library() is None or scores.shape[1] > _LISTED:
             super().best(X, scores, labels, first, threads=threads)
             return
-        dense = not sp.issparse(X)
-        if dense and self.in_memory and len(X) > _FEW_ROWS:
-            self._by_label().best(X, scores, labels, first, threads=threads)
-            return
         given = dict(W=self._arrays, b=self.bias, first_label=first, threads=threads)
+        dense = not sp.issparse(X)
         for part in parts(X.shape[0], X.shape[1]) if dense else [slice(None)]:
             rows = self.rows(X[part] if dense else X)
             self.check(rows)

@@ -19,7 +19,7 @@ class Progress(NamedTuple):
     method: str  #: that makes the passes
     passes: float  #: made so far, by all methods
     gap: float  #: relative duality gap, as the method takes it to be; infinite where it does not know yet
-    alpha: Callable[[], sp.csr_array]  #: gives the dual variables [n, m], from which a later run can start
+    alpha: Callable[[], sp.csr_array]  #: gives those of this call [n, m], from which a run can start
 
 
 #: What is called every few passes.

@@ -135,9 +135,14 @@ def run(
     dtype = linops.computed_dtype(X.dtype if X.dtype in (np.float32, np.float64) else np.float32)
     check_norms(X, dtype)
     size: dict[str, Any] = dict(classes=m, backend=backend, threads=threads)
-    # natively the C of the rows differ here
-    filled = _weighted.of_common_size(X, y, C) if native and isinstance(C, np.ndarray) else (X, y, C)
-    problem = functools.partial(multiclass_problem, *filled[:2], formulation=formulation, C=filled[2], **size)
+    given = X, y, C
+
+    def problem() -> MulticlassProblem:
+        X, y, C = given
+        if native and isinstance(C, np.ndarray):  # there the C of the rows differ
+            X, y, C = _weighted.of_common_size(X, y, C)
+        return multiclass_problem(X, y, formulation=formulation, C=C, **size)
+
     X = _native.canonical(X) if sp.issparse(X) else np.asarray(X, dtype)
     search = Search(X, y, formulation, C, tol, start=begin, threads=threads)
     before, reason = 0, "epochs and Newton steps in plain JAX: there is no native library, or another device"

@@ -138,7 +138,7 @@ def of_common_size(X: Any, y: np.ndarray, C: np.ndarray) -> tuple[Any, np.ndarra
     """
     n, d = X.shape
     little = _LITTLE * float(np.min(C))
-    if n > _ROWS or little < np.finfo(np.float32).tiny:
+    if n * d == 0 or n > _ROWS or little < np.finfo(np.float32).tiny:
         return X, y, C
     entries = filled_length(X.nnz, _LEAST) - X.nnz if sp.issparse(X) else 0
     rows = filled_length(n - (-entries // d), _LEAST)
