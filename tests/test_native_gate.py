@@ -143,6 +143,7 @@ CONVERTED = {
     "models._index._entries": "of a model, which checks",
     "models._weights.ByFeature.of": CHECKED,
     "models._weights.ByFeature.rows": DENSE,
+    "models._weights.ByFeature.serving": OWN,
     "solvers._admm_blocks.Blocks.best": OWN,
     "solvers._admm_dense.Dense.best": OWN,
     "solvers.admm._run.dual_variables": OWN,
