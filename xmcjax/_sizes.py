@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,17 @@ def rows_behind(shape: tuple[int, ...]) -> int:
 def repeated(a: np.ndarray, behind: int) -> np.ndarray:
     """The array with its last row so many times more; a number as it is."""
     return np.pad(a, [(0, behind), *[(0, 0)] * (np.ndim(a) - 1)], mode="edge") if np.ndim(a) else a
+
+
+def rows_and_entries(X: Any, length: Callable[[int], int]) -> tuple[int, int]:
+    """(the fewest rows, entries in new ones) with which :func:`with_rows` fills the entries of CSR up.
+
+    Args:
+        X: [n, d], CSR or an array.
+        length: to which so many entries are filled up.
+    """
+    (n, d), entries = X.shape, length(X.nnz) - X.nnz if sp.issparse(X) else 0
+    return (n - (-entries // d), entries) if d else (n, 0)
 
 
 def with_rows(X: Any, rows: int, entries: int = 0) -> Any:

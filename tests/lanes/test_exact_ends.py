@@ -82,23 +82,16 @@ def test_which_directions_are_exact():
 
 
 def reference(X, y, c, loss, r):
-    """(objective of weights and a bias, its minimum); each loss is c times that of weight 1."""
+    """(objective of weights and a bias, its minimum)."""
     used = X.any(axis=0)  # the minimum has no weights for the others
     problem = Problem(X[:, used].astype(np.float64), None if r < 0 else r, 1.0)
-    parts = [margin_loss(loss, y[i : i + 1], c[i], 1.0) for i in range(len(y))]
-
-    def value(Z):
-        return sum(f(Z[i : i + 1]) for i, (f, _) in enumerate(parts))
-
-    def derivatives(Z):
-        both = [d(Z[i : i + 1]) for i, (_, d) in enumerate(parts)]
-        return tuple(np.concatenate(part) for part in zip(*both, strict=True))
+    functions = margin_loss(loss, y, c, 1.0)
 
     def objective(w, bias):
         assert not w[~used].any()
-        return problem.objective(problem.point(w[used, None], None if r < 0 else bias), value, derivatives)
+        return problem.objective(problem.point(w[used, None], None if r < 0 else bias), *functions)
 
-    return objective, problem.minimum(value, derivatives, 1)
+    return objective, problem.minimum(*functions, 1)
 
 
 @pytest.mark.parametrize("bias", BIASES)

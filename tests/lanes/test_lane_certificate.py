@@ -78,22 +78,14 @@ def test_the_gap_is_that_of_the_minimum(data, loss, bias, dtype):
     X, y, c = data
     r = BIASES[bias]
     certifier = lane_certifier.Certifier(sp.csr_array(X.astype(dtype)), MARGIN_LOSSES[loss], c, r)
-    # weights c as rows of weight 1: each loss is C times c
     problem = Problem(X.astype(dtype).astype(float), None if r < 0 else r, 1.0)
-    parts = [margin_loss(loss, y[i : i + 1], c[i], 1.0) for i in range(len(y))]
+    functions = margin_loss(loss, y, c, 1.0)
 
-    def value(Z):
-        return sum(f(Z[i : i + 1]) for i, (f, _) in enumerate(parts))
-
-    def derivatives(Z):
-        both = [d(Z[i : i + 1]) for i, (_, d) in enumerate(parts)]
-        return tuple(np.concatenate(part) for part in zip(*both, strict=True))
-
-    least = problem.minimum(value, derivatives, 1)
+    least = problem.minimum(*functions, 1)
     far = certifier.certified(np.ones(8), 0.0 if r < 0 else 3.0, y, c)
     assert far.w.dtype == dtype and (far.bias == 0) == (r < 0)
     at = problem.point(far.w[:, None], None if r < 0 else far.bias)
-    np.testing.assert_allclose(far.value, problem.objective(at, value, derivatives), rtol=1e-9)
+    np.testing.assert_allclose(far.value, problem.objective(at, *functions), rtol=1e-9)
     assert -1e-9 * least <= far.value - least <= far.gap * far.value + 1e-9 * least
     assert far.gap <= GAP
     again = certifier.certified(far.w, far.bias, y, c)

@@ -81,21 +81,24 @@ def softmax(y):
     return loss, derivatives
 
 
-def margin_loss(name: str, y, C: float, delta: float):
-    """C Σ φ(y z) of scores [n, 1] and targets ±1 [n], and its derivatives, which the hinge has not."""
-    y = y[:, None].astype(np.float64)
+def margin_loss(name: str, y, C, delta: float):
+    """Σ C φ(y z) of scores [n, 1] and targets ±1 [n], and its derivatives, which the hinge has not.
+
+    C is a number, or one for each row.
+    """
+    y, C = y[:, None].astype(np.float64), np.reshape(C, (-1, 1))
 
     def loss(Z):
         m = y * Z
         if name == "logistic":
-            return C * float(np.logaddexp(0, -m).sum())
+            return float((C * np.logaddexp(0, -m)).sum())
         short = np.maximum(1 - m, 0)
         if name == "squared_hinge":
-            return C * float((short**2).sum())
+            return float((C * short**2).sum())
         if name == "hinge":
-            return C * float(short.sum())
+            return float((C * short).sum())
         inside = np.minimum(short, delta)
-        return C * float((inside * (short - inside / 2) / delta).sum())
+        return float((C * inside * (short - inside / 2) / delta).sum())
 
     def derivatives(Z):
         m = y * Z

@@ -7,12 +7,12 @@ cross-validation share their programs. The points behind have the weight 0 and t
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from xmcjax._sizes import filled_length, with_rows
+from xmcjax._sizes import filled_length, rows_and_entries, with_rows
 
 # Rows of training points and of new ones at least, and rows and numbers of training points from which on they
 # are as they are: matrices and copies take longer than compilation then. Each prediction fills them up.
@@ -25,9 +25,7 @@ def _rows(n: int, least: int) -> int:
 
 def filled_features(X: Any, least: int = LEAST_NEW) -> Any:
     """Features [n, d], CSR or an array, with rows of zeros behind, and entries of value 0 in these."""
-    n, d = X.shape
-    entries = filled_length(X.nnz, _LEAST) - X.nnz if sp.issparse(X) else 0
-    rows = n - (-entries // d) if d else n
+    rows, entries = rows_and_entries(X, functools.partial(filled_length, least=_LEAST))
     return with_rows(X, _rows(rows, least), entries) if rows <= _MOST else X
 
 

@@ -14,7 +14,7 @@ from xmcjax import _sparse
 from xmcjax._arguments import job_count, name_of, renamed, whole_number
 from xmcjax._options import SHARED, Real
 from xmcjax._range import check_range
-from xmcjax._sizes import with_rows
+from xmcjax._sizes import rows_and_entries, with_rows
 from xmcjax.estimators._checkpoint import Checkpoint
 from xmcjax.estimators._counted import Counted, counted_classes
 from xmcjax.estimators._inputs import checked_data
@@ -294,16 +294,15 @@ def _of_common_size(X, y, weight):
     """
     n, d = X.shape
     columns = _power_of_two(d, 4)
-    # entries of value 0 in new rows
-    entries = _power_of_two(X.nnz, 128) - X.nnz if sp.issparse(X) else 0
-    rows = _power_of_two(n - (-entries // columns), 128)
-    y, weight = (np.pad(a, (0, rows - n)) for a in (y, weight))
     if sp.issparse(X):
         X = sp.csr_matrix((X.data, X.indices, X.indptr), (n, columns))
     else:
         X = np.pad(X, [(0, 0), (0, columns - d)])
+    rows, entries = rows_and_entries(X, _power_of_two)
+    rows = _power_of_two(rows)
+    y, weight = (np.pad(a, (0, rows - n)) for a in (y, weight))
     return with_rows(X, rows, entries), y, weight
 
 
-def _power_of_two(number: int, least: int) -> int:
+def _power_of_two(number: int, least: int = 128) -> int:
     return max(least, 1 << (number - 1).bit_length())

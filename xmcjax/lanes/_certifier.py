@@ -73,7 +73,8 @@ class _Certifier:
                 self._ends.append(InteriorEnd(self._features, self._r))
             if DualEnd.serves(loss, self._r):
                 self._ends.append(DualEnd(X, self._r))
-        self._goes_on = retries and entries <= _ON_A_PATH and self._features.exact
+        #: whether lanes may be taken over
+        self.goes_on = retries and self._takes_paths and self._features.exact
         self._op: LinOp | None = None
         self._making = threading.Lock()
 
@@ -137,7 +138,7 @@ class Certifier(_Certifier):
         return False
 
     def takes_over(self, steps: int, cg_steps: int, active: int) -> bool:
-        """Whether a lane that is under way is to end by exact directions.
+        """Whether a lane that is under way is to end by exact directions, where they can end any.
 
         That is where its work so far would have paid for them: what they cost then is as much again at most.
         Both are counted in operations of the native step, of which an exact step makes some faster.
@@ -148,7 +149,7 @@ class Certifier(_Certifier):
         """
         n, d = self._X.shape
         made = steps * n * (2 * d + 1000) + 4 * cg_steps * active * d
-        return self._goes_on and made >= _WORTH * self._features.operations
+        return made >= _WORTH * self._features.operations
 
 
 class PenalisedCertifier(_Certifier):
@@ -167,10 +168,6 @@ class PenalisedCertifier(_Certifier):
             # 2 R(w) / ‖w‖² stands for the 1 that ½ ‖w‖² has for its curvature
             slack = float(w @ w) / (2 * sum_of(self._penalty, w, 1.0)) if w.any() else 0.0
             return bool(self._mean * slack <= _STIFF_PENALISED and self._wrong * slack * active <= _ROUNDING)
-
-    def takes_over(self, steps: int, cg_steps: int, active: int) -> bool:
-        """No: there are no exact directions here."""
-        return False
 
 
 def _mean_curvature(X: Any, loss: MarginLoss, weight: np.ndarray) -> float:

@@ -17,6 +17,7 @@ from xmcjax import _device_memory
 from xmcjax._cores import usable_cores
 from xmcjax._platform import default_platform
 from xmcjax._range import largest_norm
+from xmcjax.lanes._certifier import Certifier
 from xmcjax.lanes._device_block import block_bytes
 from xmcjax.lanes._devices import lanes_that_fit, placed, worker_count
 from xmcjax.lanes._fitting import Fitting
@@ -85,8 +86,8 @@ class NewtonTrainer(Trainer):
         certifier = self._solutions.certifier
         doubts = None if certifier is None else certifier.doubts
         takes_over = None
-        if certifier is not None and default_platform() == "cpu":  # a device's own steps are the faster ones
-            takes_over = certifier.takes_over
+        if isinstance(certifier, Certifier) and certifier.goes_on and default_platform() == "cpu":
+            takes_over = certifier.takes_over  # but for a device, whose own steps are the faster ones
         given = self._solutions.clipping, doubts, takes_over
         lanes = self._lanes(self._options.hparams(), size, place, *given)
         # a step that has begun holds what the device has of the lanes, for whoever goes on with others

@@ -39,7 +39,7 @@ def placed(problem: Problem, state: Any, alphas: list[sp.csr_array]) -> Any:
     else:
         dual = np.stack([alpha.toarray().astype(dtype) for alpha in alphas])
     weights = np.stack([_weights(problem, alpha).astype(dtype) for alpha in alphas])
-    # copies: the buffers of a state are given away
+    # `put` copies: the buffers of a state are given away
     return state._replace(weights=put(weights), dual=put(dual), index=put(index))
 
 

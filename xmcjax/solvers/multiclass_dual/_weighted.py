@@ -10,6 +10,7 @@ then is left to proximal point steps, early where they have few unknowns.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import linops
-from xmcjax._sizes import filled_length, with_rows
+from xmcjax._sizes import filled_length, rows_and_entries, with_rows
 from xmcjax.native import CentredAscent, SeparateAscent
 from xmcjax.solvers import _admm_dense, instance_dual
 from xmcjax.solvers._accuracy import Accuracy
@@ -136,12 +137,12 @@ def of_common_size(X: Any, y: np.ndarray, C: np.ndarray) -> tuple[Any, np.ndarra
 
     Their weight is so small that it changes no digit; with a weight of 0 dual sets would be points.
     """
-    n, d = X.shape
-    little = _LITTLE * float(np.min(C))
-    if n * d == 0 or n > _ROWS or little < np.finfo(np.float32).tiny:
+    n, little = len(y), _LITTLE * float(np.min(C))
+    if not X.shape[1] or n > _ROWS or little < np.finfo(np.float32).tiny:
         return X, y, C
-    entries = filled_length(X.nnz, _LEAST) - X.nnz if sp.issparse(X) else 0
-    rows = filled_length(n - (-entries // d), _LEAST)
+    length = functools.partial(filled_length, least=_LEAST)
+    rows, entries = rows_and_entries(X, length)
+    rows = length(rows)
     behind = (0, rows - n)
     return with_rows(X, rows, entries), np.pad(y, behind), np.pad(C, behind, constant_values=little)
 
