@@ -19,8 +19,11 @@ pytestmark = needs_native
 
 # too few classes for Weston-Watkins and Crammer-Singer to be shared, and a row of zeros
 SIZE = dict(n=100, d=60, m=21, seed=3)
+# enough classes and rows for four places
+LARGE = dict(n=300, d=60, m=140, seed=5)
 PROGRAM = """
-import json, logging, os, signal
+import contextlib, json, logging, os, signal
+from unittest import mock
 import jax, numpy as np
 from jax.sharding import Mesh
 from tests.support.problems import svm_problem
@@ -28,162 +31,157 @@ from tests.support.internals import board, wire
 from xmcjax import native
 from xmcjax.solvers import multiclass_dual as md
 
-{prepare}
-X, y = svm_problem(**{size!r})
 mesh = Mesh(np.array(jax.devices()), ("processes",))
 found, said = {{}}, []
 log = logging.getLogger("xmcjax.solvers.multiclass_dual")
 log.setLevel(logging.INFO)
 log.addHandler(type("Kept", (logging.Handler,), dict(emit=lambda self, record: said.append(record.args)))())
-for formulation in {formulations!r}:
-    s = md.run_over_mesh(X, y, mesh, formulation=formulation, C=0.2, tol=1e-5, threads={threads}, **{more})
+
+def none(*given):
+    raise OSError(28, "full")
+
+def solve(size, formulation, tol=1e-5, within="contextlib.nullcontext()", **options):
+    with eval(within):
+        X, y = svm_problem(**size)
+        return md.run_over_mesh(X, y, mesh, formulation=formulation, C=0.2, tol=tol, **options)
+
+for name, case in {cases!r}.items():
+    s = solve(**case)
     W, a = s.W, s.alpha
-    numbers = {{name: getattr(s, name) for name in ("primal", "dual", "gap", "violation")}}
+    numbers = {{key: getattr(s, key) for key in ("primal", "dual", "gap", "violation")}}
     arrays = dict(W=W.tolist(), alpha=[a.indptr.tolist(), a.indices.tolist(), a.data.tolist()])
-    found[formulation] = dict(status=s.status.name, **numbers, **arrays)
-with open(f"{folder}/{{jax.process_index()}}.said", "w") as file:
-    json.dump(said, file)
-# a file, because a process must not wait for its output to be read while the others wait for it
-with open(f"{folder}/{{jax.process_index()}}.json", "w") as file:
-    json.dump(found, file)
+    found[name] = dict(status=s.status.name, **numbers, **arrays)
+assert len(said) == len(found)  # a line for each
+# files, because a process must not wait for its output to be read while the others wait for it
+for name, content in (("said", dict(zip(found, said))), ("json", found)):
+    with open(f"{folder}/{{jax.process_index()}}.{{name}}", "w") as file:
+        json.dump(content, file)
 
 come = []
 
 def dying(which):
     def called(*given):
         come.append(given)
-        if jax.process_index() == {victim} and len(come) == 5:
+        if jax.process_index() == 1 and len(come) == 5:
             os.kill(os.getpid(), signal.SIGKILL)
         return which(*given)
     return called
 
 wire.Wire.gather_parts, wire.Wire.total = dying(wire.Wire.gather_parts), dying(wire.Wire.total)
 native.Gate.meet = dying(native.Gate.meet)
-if {victim} >= 0:
-    md.run_over_mesh(X, y, mesh, formulation={dies!r}, C=0.2, tol=1e-2)
+if {dies!r} is not None:
+    solve(**{dies!r}, tol=1e-2)
 """
 
 
-def run(count, formulations, folder, victim=-1, threads=1, size=SIZE, prepare="", dies="ww", **more):
+def run(count, folder, cases, dies=None, prepare=""):
+    """Solves of these names and arguments, one after the other, and one in which process 1 is killed."""
     folder.mkdir(exist_ok=True)
-    given = dict(formulations=formulations, folder=folder, victim=victim, dies=dies)
-    given |= dict(threads=threads, prepare=prepare, more=more)
-    program = PROGRAM.format(size=size, **given)
-    return processes.run_distributed(program, count, shutdown=120 if victim < 0 else 10)
+    program = prepare + PROGRAM.format(cases=cases, folder=folder, dies=dies)
+    return processes.run_distributed(program, count, shutdown=120 if dies is None else 10)
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_the_optimum_is_that_of_one_process(count, tmp_path):
-    formulations = ("ww", "llw", "ovr", "cs") if count == 2 else ("ww", "cs")
-    done = run(count, formulations, tmp_path, victim=1 if count == 2 else -1, dies="llw")
-    for one in done:
-        # in the end one of the two dies, and the other stops with one clear line
-        assert bool(one.returncode) == (count == 2), one.stderr[-3000:]
-    ended = time.time()
-    if count == 2:
-        assert (
-            done[1].returncode == -9 and "process 1 of this run has given no sign of life" in done[0].stderr
-        )
-        assert ended - max((tmp_path / f"{p}.json").stat().st_mtime for p in range(2)) < 60
-    found, *others = [json.loads((tmp_path / f"{p}.json").read_text()) for p in range(count)]
+def results(count, folder) -> tuple[dict, list[dict]]:
+    """What all processes found, which is the same, and what each of them logged."""
+    found, *others = [json.loads((folder / f"{p}.json").read_text()) for p in range(count)]
     for other in others:
         assert other == found
-    said = [json.loads((tmp_path / f"{p}.said").read_text()) for p in range(count)]
-    for p, lines in enumerate(said):
-        assert [line[:2] for line in lines] == [[p, count]] * len(formulations)
-    if count == 2:
-        for _, _, held, sent, messages, epochs in (lines[1] for lines in said):  # Lee-Lin-Wahba
-            # ten sums of d float64 in an epoch, and a maximum of two; single numbers for the gap
-            assert epochs * (10 * 60 * 8 + 16) < sent < 1.1 * epochs * (10 * 60 * 8 + 16)
-            assert messages > 11 * epochs
-            assert held > 60 * 10 * 8
-    X, y = svm_problem(**SIZE)
-    for formulation in formulations:
-        one = md.run(X, y, formulation=formulation, C=0.2, tol=1e-4)
-        many = found[formulation]
-        assert many["status"] == "CONVERGED" and many["gap"] <= 1e-5
-        assert 0 <= many["gap"] < 0.02
-        # the optimum lies between the objectives of both
-        assert many["dual"] <= one.primal and one.dual <= many["primal"] < 1.02 * one.primal
-        # the numbers are those of W and α, put together from all processes
-        indptr, indices, values = many["alpha"]
-        alpha = np.zeros(one.alpha.shape)
-        alpha[np.repeat(np.arange(len(y)), np.diff(indptr)), indices] = values
-        problem = md.multiclass_problem(X, y, formulation=formulation, C=0.2)
-        np.testing.assert_allclose(md.weights(problem, alpha), many["W"], atol=1e-10)
-        certificate = md.certificate(problem, np.asarray(many["W"]), alpha)
-        np.testing.assert_allclose(certificate.primal, many["primal"], rtol=1e-10)
-        np.testing.assert_allclose(certificate.dual, many["dual"], rtol=1e-10)
-        np.testing.assert_allclose(certificate.violation.max(), many["violation"], atol=1e-9)
-        if formulation == "llw":
-            np.testing.assert_allclose(np.sum(many["W"], axis=1), 0, atol=1e-10)
+    return found, [json.loads((folder / f"{p}.said").read_text()) for p in range(count)]
 
 
-# enough classes and rows for four places
-LARGE = dict(n=300, d=60, m=140, seed=5)
-TWO_MACHINES = "board._machine = lambda: b'machine %d' % (jax.process_index() // 2)"
-ONE_CANNOT = "board._opened = lambda *given: None"
-NO_ROOM = "def none(*given): raise OSError(28, 'full')\nos.posix_fallocate = none"
+def check_the_optimum(many, size, formulation, tol=1e-5, **_):
+    """It is that of one process, and its numbers are those of W and α, put together from all processes."""
+    X, y = svm_problem(**size)
+    one = md.run(X, y, formulation=formulation, C=0.2, tol=1e-4)
+    assert many["status"] == "CONVERGED" and 0 <= many["gap"] <= tol
+    # the optimum lies between the objectives of both
+    assert many["dual"] <= one.primal and one.dual <= many["primal"] < 1.001 * one.primal
+    indptr, indices, values = many["alpha"]
+    alpha = np.zeros(one.alpha.shape)
+    alpha[np.repeat(np.arange(len(y)), np.diff(indptr)), indices] = values
+    problem = md.multiclass_problem(X, y, formulation=formulation, C=0.2)
+    np.testing.assert_allclose(md.weights(problem, alpha), many["W"], atol=1e-10)
+    certificate = md.certificate(problem, np.asarray(many["W"]), alpha)
+    np.testing.assert_allclose(certificate.primal, many["primal"], rtol=1e-10)
+    np.testing.assert_allclose(certificate.dual, many["dual"], rtol=1e-10)
+    np.testing.assert_allclose(certificate.violation.max(), many["violation"], atol=1e-9)
+    if formulation == "llw":
+        np.testing.assert_allclose(np.sum(many["W"], axis=1), 0, atol=1e-10)
 
 
-def test_threads_of_processes_are_places(tmp_path):
-    """Two processes of two threads are as four processes, or, without places, as two of one thread."""
-    without, having = ("llw", "ovr"), ("ww", "cs")
-    for folder, count, formulations, threads, size in (
-        ("places", 2, having, 2, LARGE),
-        ("processes", 4, having, 1, LARGE),
-        ("threads", 2, without, 2, SIZE),
-        ("alone", 2, without, 1, SIZE),
-    ):
-        done = run(count, formulations, tmp_path / folder, threads=threads, size=size)
-        assert [one.returncode for one in done] == [0] * count, done[0].stderr[-3000:]
-
-    def found(folder, place=0):
-        return json.loads((tmp_path / folder / f"{place}.json").read_text())
-
-    for folder, formulations in (("places", having), ("threads", without)):
-        assert found(folder) == found(folder, 1)
-        other = found("processes" if folder == "places" else "alone")
-        assert {name: found(folder)[name] for name in formulations} == other
-    for name in having:
-        assert found("places")[name]["status"] == "CONVERGED" and found("places")[name]["gap"] <= 1e-5
+def check_that_the_other_stopped(done, ended, folder):
+    """Process 1 was killed in the end; process 0 has one clear line, in time."""
+    assert done[1].returncode == -9 and done[0].returncode != 0
+    assert "process 1 of this run has given no sign of life" in done[0].stderr
+    assert ended - max(path.stat().st_mtime for path in folder.glob("*.json")) < 60
 
 
-@pytest.mark.parametrize(
-    ("count", "threads", "share", "prepare", "together"),
-    [
-        (2, 1, True, "", True),
-        (2, 2, True, "", True),
-        (2, 2, False, "", False),
-        (2, 1, True, "board._machine = lambda: b''", False),  # no machine has such memory
-        (3, 1, True, ONE_CANNOT, False),
-        (2, 1, True, NO_ROOM, False),
-        (4, 1, True, TWO_MACHINES, False),
-    ],
-)
-def test_processes_of_one_machine_have_the_weights_together(
-    count, threads, share, prepare, together, tmp_path
-):
-    victim = 1 if together and threads == 1 else -1
-    options = dict(threads=threads, size=LARGE, prepare=prepare, victim=victim, share_weights=share)
-    done = run(count, ("ww",), tmp_path, **options)
-    for one in done:
-        assert bool(one.returncode) == (victim >= 0), one.stderr[-3000:]
-    if victim >= 0:  # in the end, where all meet
-        assert "process 1 of this run has given no sign of life" in done[0].stderr
-        assert time.time() - max(p.stat().st_mtime for p in tmp_path.glob("*.json")) < 60
-    found, *others = [json.loads((tmp_path / f"{p}.json").read_text())["ww"] for p in range(count)]
-    for other in others:
-        assert other == found
-    assert found["status"] == "CONVERGED" and found["gap"] <= 1e-5
-    X, y = svm_problem(**LARGE)
-    one = md.run(X, y, formulation="ww", C=0.2, tol=1e-4)
-    assert found["dual"] <= one.primal and one.dual <= found["primal"] < 1.001 * one.primal
-    for p in range(count):
-        ((_, _, _, sent, messages, sweeps),) = json.loads((tmp_path / f"{p}.said").read_text())
-        # with others of the same machine no message in a sweep, else one of each part
-        assert messages < 20 if together else messages > 2 * sweeps
-        assert sent > 0
+def patched(name, value):
+    return f"mock.patch.object({name}, {value})"
+
+
+def test_two_and_four_processes(tmp_path):
+    """The optimum, of processes and their threads, with weights in memory of the machine and by messages."""
+    alone = {name: dict(size=SIZE, formulation=name, threads=1) for name in ("ww", "llw", "ovr", "cs")}
+    # without places two threads of a process are as one; with places as two processes of one
+    threads = {f"{name} of threads": alone[name] | dict(threads=2) for name in ("llw", "ovr")}
+    places = {f"{name} of places": dict(size=LARGE, formulation=name, threads=2) for name in ("ww", "cs")}
+    # where weights are told by messages, of which there are thousands
+    one = dict(size=LARGE, formulation="ww", threads=1, tol=1e-3)
+    no_memory = patched("board", "'_machine', lambda: b''")  # no machine has such memory
+    no_room = patched("os", "'posix_fallocate', none")
+    two = {
+        "together": one,
+        "apart": one | dict(threads=2, share_weights=False),
+        "no such memory": one | dict(within=no_memory),
+        "no room": one | dict(within=no_room),
+    }
+    options = dict(cases=alone | threads | places | two, dies=dict(size=SIZE, formulation="llw"))
+    done = run(2, tmp_path / "two", **options)
+    check_that_the_other_stopped(done, time.time(), tmp_path / "two")
+
+    small = {name: alone[name] for name in ("ww", "cs")}
+    large = {f"{name} of places": places[f"{name} of places"] | dict(threads=1) for name in ("ww", "cs")}
+    two_machines = patched("board", "'_machine', lambda: b'machine %d' % (jax.process_index() // 2)")
+    four = {
+        "one cannot": one | dict(within=patched("board", "'_opened', lambda *given: None")),
+        "two machines": one | dict(within=two_machines),
+    }
+    done = run(4, tmp_path / "four", small | large | four)
+    assert [one.returncode for one in done] == [0] * 4, done[0].stderr[-3000:]
+
+    found, said = results(2, tmp_path / "two")
+    others, said_by_four = results(4, tmp_path / "four")
+    for name, case in (alone | places | two).items():
+        check_the_optimum(found[name], **case)
+    for name, case in (small | four).items():
+        check_the_optimum(others[name], **case)
+    for name in threads:
+        assert found[name] == found[name.split()[0]]
+    for name in places:
+        assert found[name] == others[name]
+    for all_said in (said, said_by_four):
+        for p, lines in enumerate(all_said):
+            assert all(line[:2] == [p, len(all_said)] for line in lines.values())
+    for _, _, held, sent, messages, epochs in (lines["llw"] for lines in said):
+        # ten sums of d float64 in an epoch, and a maximum of two; single numbers for the gap
+        assert epochs * (10 * 60 * 8 + 16) < sent < 1.1 * epochs * (10 * 60 * 8 + 16)
+        assert messages > 11 * epochs
+        assert held > 60 * 10 * 8
+    # with others of the same machine no message in a sweep, else one of each part
+    for lines in said:
+        for name in ("together", "ww of places"):
+            assert lines[name][3] > 0 and lines[name][4] < 20
+    for all_said, names in ((said, two.keys() - {"together"}), (said_by_four, four)):
+        for lines in all_said:
+            for name in names:
+                *_, sent, messages, sweeps = lines[name]
+                assert sent > 0 and messages > 2 * sweeps
+
+
+def test_a_process_is_killed_where_all_meet_at_the_weights(tmp_path):
+    done = run(2, tmp_path, {}, dies=dict(size=LARGE, formulation="ww"))
+    check_that_the_other_stopped(done, time.time(), tmp_path)
 
 
 def test_memory_of_another_process_is_known_by_its_token(tmp_path):
@@ -228,6 +226,8 @@ def test_threads_of_one_process(formulation):
 @pytest.mark.parametrize("error", ["ValueError('of one thread')", "KeyboardInterrupt('of one thread')"])
 def test_what_one_thread_raises_ends_all(error, tmp_path):
     prepare = f"""
+import jax
+from xmcjax import native
 calls, sweep = [], native.Ascent.row_sweep
 def failing(*given, **more):
     calls.append(given)
@@ -236,7 +236,8 @@ def failing(*given, **more):
     return sweep(*given, **more)
 native.Ascent.row_sweep = failing
 """
-    done = run(2, ("ww",), tmp_path, threads=2, size=LARGE, prepare=prepare)
+    cases = {"ww": dict(size=LARGE, formulation="ww", threads=2)}
+    done = run(2, tmp_path, cases, prepare=prepare)
     assert all(one.returncode for one in done)
     assert "of one thread" in done[1].stderr.splitlines()[-1]
     assert "process 1 of this run ended with" in done[0].stderr and "of one thread" in done[0].stderr
