@@ -38,6 +38,7 @@ from xmcjax.lanes import (
     _interior_end,
     _label_features,
     _newton_trainer,
+    _parts,
     _queue,
     _sparsify,
 )
@@ -115,6 +116,7 @@ lane_certificate = _certificate
 lane_certifier = _certifier
 interior_end = _interior_end
 label_features = _label_features
+lane_parts = _parts
 clipping = _clipping
 device_blocks = _device_block
 hinge_trainer = _hinge_trainer

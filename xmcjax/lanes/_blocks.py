@@ -79,6 +79,7 @@ def make_block(
     size: int,
     *,
     by_label: bool = False,
+    by_part: bool = False,
     penalty: Penalty = _L2,
 ) -> Block:
     """The block of `size` lanes that is fastest for these features and this loss.
@@ -90,24 +91,36 @@ def make_block(
         hp: of the solver.
         size: B.
         by_label: whether jobs have weights of their own; the block then holds c as [n, B].
+        by_part: whether the lanes of a block on the host may have a part of C.
         penalty: of the weights.
     """
-    host = newton_cg.has_kernels(op, loss, penalty)
-    return (HostBlock if host else DeviceBlock)(op, loss, weight, hp, size, by_label, penalty)  # type: ignore[arg-type]
+    given = loss, weight, hp, size, by_label
+    if newton_cg.has_kernels(op, loss, penalty):
+        return HostBlock(op, *given, penalty, by_part)  # type: ignore[arg-type]
+    return DeviceBlock(op, *given, penalty)
 
 
 class _Starts:
     """Targets, weights, tolerances and starting weights of all lanes, on the host."""
 
-    def __init__(self, n: int, d: int, size: int, dtype: np.dtype, weight: np.ndarray, by_label: bool):
+    def __init__(
+        self,
+        n: int,
+        d: int,
+        size: int,
+        dtype: np.dtype,
+        weight: np.ndarray,
+        by_label: bool,
+        by_part: bool,
+    ):
         self.y = np.full((n, size), -1, np.int8)
         weight = np.array(weight, dtype).reshape(-1, 1)
-        self._of_rows = weight[:, 0] if by_label else None
+        self._of_rows = weight[:, 0] if by_label or by_part else None
         self._negative = np.ones(size)  # the weight of its negatives that a lane has now
-        #: c, [1 or n, 1], or [n, B] where jobs have weights of their own
+        #: c, [1 or n, 1]; where lanes have parts of it [1 or n, B], and [n, B] where jobs have their weights
         self.weight = weight
-        if by_label:
-            self.weight = aligned_zeros((n, size), dtype)
+        if by_label or by_part:
+            self.weight = aligned_zeros((n if by_label else len(weight), size), dtype)
             self.weight[:] = weight
         self.tolerance = np.zeros(size, dtype)
         self.w0 = aligned_zeros((d, size), dtype)
@@ -127,7 +140,7 @@ class _Starts:
         self.y[self._positives[lane], lane] = -1
         self.y[job.positives, lane] = 1
         if self._of_rows is not None:
-            self._weigh(lane, job, self._of_rows)
+            self.weigh(lane, job)
         self._positives[lane] = job.positives
         self.tolerance[lane] = job.tolerance
         if job.base is not None:
@@ -136,16 +149,21 @@ class _Starts:
         w[job.indices] += job.values
         self.b0[lane] = job.bias
 
-    def _weigh(self, lane: int, job: Job, of_rows: np.ndarray) -> None:
+    def weigh(self, lane: int, job: Job, part: float = 1.0) -> None:
+        """Gives a lane the weights of its job, times a part of C."""
+        assert self._of_rows is not None, "blocks are told that weights are by label, or by part"
         column, n = self.weight[:, lane], len(self.y)
-        of_rows = np.broadcast_to(of_rows, n)
-        if job.negative_weight == self._negative[lane]:
+        if len(column) != n:
+            column[:] = self._of_rows * part
+            return
+        of_rows, negative = np.broadcast_to(self._of_rows, n), part * job.negative_weight
+        if negative == self._negative[lane]:
             before = self._positives[lane]
-            column[before] = of_rows[before] * job.negative_weight
+            column[before] = of_rows[before] * negative
         else:
-            column[:] = of_rows * job.negative_weight
-            self._negative[lane] = job.negative_weight
-        column[job.positives] = of_rows[job.positives] * job.positive_weight
+            column[:] = of_rows * negative
+            self._negative[lane] = negative
+        column[job.positives] = of_rows[job.positives] * (part * job.positive_weight)
 
     def _in_dtype(self, base: np.ndarray) -> np.ndarray:
         """The shared vector of the starts; most jobs in a row have the same, converted once."""
@@ -166,10 +184,11 @@ class HostBlock:
         size: int,
         by_label: bool,
         penalty: Penalty,
+        by_part: bool = False,
     ):
         n, d = op.shape
         dtype = np.dtype(op.dtype)
-        self._starts = starts = _Starts(n, d, size, dtype, weight, by_label)
+        self._starts = starts = _Starts(n, d, size, dtype, weight, by_label, by_part)
         number = functools.partial(np.zeros, size, dtype)
         count = functools.partial(np.zeros, size, np.int32)
         self._state: dict[str, np.ndarray] = {
@@ -214,13 +233,24 @@ class HostBlock:
                 continue
             X = self._op.to_scipy() if X is None else X
             if drifted(X @ w + bias, state["z"][:, lane]):
-                state["direction"][:, lane], state["direction_bias"][lane] = w, bias
-                state["status"][lane] = Status.FRESH
+                self._begin_again(lane)
                 found.append(lane)
         return found
 
+    def _begin_again(self, lane: int) -> None:
+        """At its weights."""
+        state = self._state
+        state["direction"][:, lane] = state["w"][:, lane]
+        state["direction_bias"][lane] = state["bias"][lane]
+        state["status"][lane] = Status.FRESH
+
     def leave(self, lanes: Sequence[int]) -> None:
         self._state["status"][list(lanes)] = Status.MAX_STEPS
+
+    def weigh(self, lane: int, job: Job, part: float) -> None:
+        """Begins again at the weights of a lane, with this part of C, in a block that was made for parts."""
+        self._starts.weigh(lane, job, part)
+        self._begin_again(lane)
 
     def begin(self) -> None:
         """Nothing: the step is made by the thread that asks for its numbers."""

@@ -29,6 +29,8 @@ _ROUNDING = 1e-4
 _STIFF = 4e3
 # The same of κ C s ‖x‖² ‖w‖² / 2 R(w) with another penalty: of 145 fits none was misled by 0.1% below 3,000.
 _STIFF_PENALISED = 1e3
+# The same with which Newton steps are hardly ever short.
+_EASY = 20.0
 # Entries of X up to which a lane that its steps have ended is retried, and a path is taken.
 _RETRIED, _ON_A_PATH = 1_000_000, 10_000_000
 # So many exact steps are worth as much as what a lane has done before its directions are exact.
@@ -75,6 +77,10 @@ class _Certifier:
                 self._ends.append(DualEnd(X, self._r))
         #: whether lanes may be taken over
         self.goes_on = retries and self._takes_paths and self._features.exact
+        #: of C, with which a lane whose steps are short begins again; None where none does
+        self.first_part: float | None = None
+        if retries and not self._features.exact and _EASY < self._mean < np.inf:
+            self.first_part = _EASY / self._mean
         self._op: LinOp | None = None
         self._making = threading.Lock()
 

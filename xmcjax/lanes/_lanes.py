@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xmcjax.lanes._blocks import make_block
+from xmcjax.lanes._blocks import HostBlock, make_block
 from xmcjax.lanes._clipping import Clipping, keep_all
 from xmcjax.lanes._job import Job, Weights
+from xmcjax.lanes._parts import Parts
 from xmcjax.linops import LinOp
 from xmcjax.losses import MarginLoss
 from xmcjax.solvers import Status, newton_cg
@@ -70,7 +71,7 @@ class StepRecord(NamedTuple):
     cg_steps: np.ndarray  #: made so far
     active: np.ndarray  #: rows with a slope or a curvature
     multiplier: np.ndarray  #: of the line search
-    value: np.ndarray
+    value: np.ndarray  #: of the part of C that the lane had in the step (:mod:`xmcjax.lanes._parts`)
     gradient_norm: np.ndarray
     status: np.ndarray
     seconds: float  #: of the step, all lanes together
@@ -88,6 +89,8 @@ class Lanes:
         clipping: which weights are not read out; None for zeros only.
         takes_over: asked of Newton steps, CG steps and active rows of each lane that is under way, whether it
             ends here, RUNNING and doubtful; None for never.
+        first_part: of C, with which a lane on the host begins again where its steps are short
+            (:mod:`xmcjax.lanes._parts`); None for the whole of C, always.
         doubts: asked of status, value, gradient norm and weighed active rows of each lane that ends.
         largest_row: ‖x_i‖ is at most this; None where no job starts far from its end. Where a start is so
             large that its rounding may matter, ``xmcjax.solvers.far_starts`` has a look at the end.
@@ -121,11 +124,13 @@ class Lanes:
         doubts: Callable[[int, float, float, float], bool] | None = None,
         largest_row: float | None = None,
         takes_over: Callable[[int, int, int], bool] | None = None,
+        first_part: float | None = None,
         **options,
     ):
         self._n_features, self._keep_all = op.shape[1], keep_all(op.dtype)
         self._clipping, self._doubts = clipping or self._keep_all, doubts
-        self._block = make_block(op, loss, weight, hp, size, **options)
+        self._block = make_block(op, loss, weight, hp, size, by_part=first_part is not None, **options)
+        self._parts = None if first_part is None else Parts(first_part, hp.max_steps, size)
         self._jobs: list[Job | None] = [None] * size
         self._largest_row, self._takes_over = largest_row, takes_over
         self._base: tuple[np.ndarray | None, float] = None, 0.0  # of the last start, and its ‖·‖²
@@ -151,6 +156,8 @@ class Lanes:
         for lane, job in placed:
             self._jobs[lane] = job
             self._far[lane] = self._size_if_large(job)
+            if self._parts is not None:
+                self._parts.start(lane)
         self._block.start(placed)
 
     def _size_if_large(self, job: Job) -> float:
@@ -187,6 +194,7 @@ class Lanes:
     def finish(self) -> tuple[Callable[[], list[Solved]], StepRecord]:
         """Waits for the step; returns what waits for the solutions of lanes that ended, and its numbers."""
         last = self._block.numbers()
+        self._take_parts(last)
         self._go_on(last)
         seconds, thread_seconds = time.perf_counter() - self._begin[0], time.thread_time() - self._begin[1]
         busy = np.array([lane for lane, job in enumerate(self._jobs) if job is not None], int)
@@ -238,6 +246,17 @@ class Lanes:
             ]
 
         return solved, record
+
+    def _take_parts(self, last: dict[str, np.ndarray]) -> None:
+        """Lanes that are to have another part of C begin again at their weights."""
+        if self._parts is None or not isinstance(self._block, HostBlock):
+            return
+        numbers = zip(*(last[name].tolist() for name in ("status", "steps", "multiplier")), strict=True)
+        for lane, (job, of_lane) in enumerate(zip(self._jobs, numbers, strict=True)):
+            part = None if job is None else self._parts.next(lane, *of_lane)
+            if job is not None and part is not None:
+                self._block.weigh(lane, job, part)
+                last["status"][lane] = Status.RUNNING
 
     def _go_on(self, last: dict[str, np.ndarray]) -> None:
         """Lanes that came from far go on where their scores are not those of their weights."""

@@ -88,7 +88,8 @@ class NewtonTrainer(Trainer):
         takes_over = None
         if isinstance(certifier, Certifier) and certifier.goes_on and default_platform() == "cpu":
             takes_over = certifier.takes_over  # but for a device, whose own steps are the faster ones
-        given = self._solutions.clipping, doubts, takes_over
+        first_part = certifier.first_part if isinstance(certifier, Certifier) else None
+        given = self._solutions.clipping, doubts, takes_over, first_part
         lanes = self._lanes(self._options.hparams(), size, place, *given)
         # a step that has begun holds what the device has of the lanes, for whoever goes on with others
         with contextlib.closing(lanes):
@@ -171,9 +172,11 @@ class NewtonTrainer(Trainer):
         clipping=None,
         doubts=None,
         takes_over=None,
+        first_part=None,
     ) -> Lanes:
         loss, penalty, data = self._options.loss, self._options.penalty, self._data
-        more = dict(by_label=data.label_weights is not None, penalty=penalty, takes_over=takes_over)
+        asked = dict(takes_over=takes_over, first_part=first_part)
+        more = dict(by_label=data.label_weights is not None, penalty=penalty, **asked)
         op = self.places[place].op
         return Lanes(op, loss, data.row_weight, hp, size, clipping, doubts, self._largest_row, **more)
 
