@@ -105,7 +105,10 @@ print("agree")
 
 @pytest.mark.parametrize(
     "native",
-    [pytest.param("native", marks=pytest.mark.skipif(not native_ready(), reason="no kernels")), "twins"],
+    [
+        pytest.param("native", marks=pytest.mark.skipif(not native_ready(), reason="no kernels")),
+        pytest.param("twins", marks=pytest.mark.slow),
+    ],
 )
 def test_rows_stay_where_they_are(native, monkeypatch):
     if native == "twins":

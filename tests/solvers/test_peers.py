@@ -118,16 +118,23 @@ def test_processes_that_were_given_different_data_all_say_so():
     assert "other work than process 0: multinomial in place of multiclass_dual;" in found[-1]
 
 
-@pytest.mark.parametrize("solver", ["svm", "lc"])
+RAISED = "process 1 of this run ended with ArithmeticError: eight are enough"
+SILENT = "process 1 of this run has given no sign of life for {} s"
+
+
 @pytest.mark.parametrize(
-    ("how", "sentence"),
+    ("solver", "how", "sentence"),
     [
-        ("raise", "process 1 of this run ended with ArithmeticError: eight are enough"),
-        ("SIGKILL", "process 1 of this run has given no sign of life for 10 s"),
-        ("SIGSTOP", "process 1 of this run has given no sign of life for 15 s"),
+        ("svm", "raise", RAISED),
+        ("svm", "SIGKILL", SILENT.format(10)),
+        ("svm", "SIGSTOP", SILENT.format(15)),
+        ("lc", "SIGKILL", SILENT.format(10)),
+        # what is common to the solvers, in another of them
+        pytest.param("lc", "raise", RAISED, marks=pytest.mark.slow),
+        pytest.param("lc", "SIGSTOP", SILENT.format(15), marks=pytest.mark.slow),
     ],
 )
-def test_what_ends_one_ends_the_other_which_names_it(how, sentence, solver, tmp_path):
+def test_what_ends_one_ends_the_other_which_names_it(solver, how, sentence, tmp_path):
     program = SETUP + STRUCK.format(how=how, solver=solver, struck=1, mark=str(tmp_path / "mark"))
     # JAX alone would have the other one wait for five minutes at its exit
     options = dict(shutdown=300, stopped=1 if how == "SIGSTOP" else None)
@@ -141,7 +148,7 @@ def test_what_ends_one_ends_the_other_which_names_it(how, sentence, solver, tmp_
         assert done[1].returncode == 1 and last_line(done[1]) == "ArithmeticError: eight are enough"
 
 
-@pytest.mark.parametrize("solver", ["svm", "lc"])
+@pytest.mark.parametrize("solver", ["svm", pytest.param("lc", marks=pytest.mark.slow)])
 def test_where_process_0_is_killed_the_abort_of_jax_names_it(solver, tmp_path):
     program = SETUP + STRUCK.format(how="SIGKILL", solver=solver, struck=0, mark=str(tmp_path / "mark"))
     done = processes.run_distributed(program, 2, shutdown=300)
@@ -185,7 +192,7 @@ def test_an_abort_for_another_reason_says_nothing(answered, within, said):
     assert done.returncode == -signal.SIGABRT and done.stderr == said
 
 
-@pytest.mark.parametrize("solver", ["svm", "lc"])
+@pytest.mark.parametrize("solver", ["svm", pytest.param("lc", marks=pytest.mark.slow)])
 def test_one_that_ends_before_the_solve_is_named(solver):
     before = 'if me == 1:\n    raise OSError("no such disk")\n'
     done = processes.run_distributed(f"{SETUP}{before}{solver}()\n", 2, shutdown=300)
