@@ -80,6 +80,16 @@ def test_a_shape_too_large_to_be_made_is_worked_out_from_parts_of_it(plan):
     assert said["time"]["training"] > said["sample"]["seconds"]
 
 
+def test_labels_beyond_memory_are_refused_before_they_are_counted(xmcjax, monkeypatch, tmp_path):
+    monkeypatch.setattr("xmcjax.cli.plan.usable_memory", lambda: 16 << 30)
+    monkeypatch.setattr("xmcjax.cli.plan.forecast", None)  # is not reached
+    (tmp_path / "train.txt").write_text("2 3 999999999\n0 0:1\n1 1:1\n")
+    said = xmcjax("plan", "--train", tmp_path / "train.txt").refused(
+        "of memory and does not fit into 16.00 GiB"
+    )
+    assert len(said.splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("megabytes", "remedy"),
     [

@@ -78,6 +78,9 @@ def test_a_run_goes_on_from_its_state(xmcjax, data, tmp_path, system, name):
     assert len(before) >= 2
     # what is there is lost neither by a run that begins anew nor by one of other options
     xmcjax(*train, "--model", model).refused(f"{state}: expected no state of a run", "--resume goes on")
+    another = "multinomial" if system != "multinomial" else "multiclass"
+    other = ["train", "--system", another, "--train", data, "--model", model, "--resume", "--C", "3"]
+    xmcjax(*other).refused("cannot resume", f"--system = {system}", f"this run has {another}")
     other = [*train, "--model", model, "--resume", "--tol", "1e-3"]
     xmcjax(*other).refused("cannot resume", "--tol = 1e-0", "this run has 0.001")
     assert {path: path.read_bytes() for path in state.rglob("*") if path.is_file()} == before

@@ -8,7 +8,7 @@ import math
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from xmcjax._options import flag_of
 from xmcjax.cli._options import check_names, list_flags, taken
@@ -105,6 +105,11 @@ def _flags_of(config: dict[str, Any], options: type) -> list[str]:
             raise ValueError(
                 f"{_FLAG}: expected a number, a text or a list of them for {name}, found {value!r}"
             )
+        numbers = _numbers(field, options)
+        for v in values:
+            if numbers and not isinstance(v, numbers):
+                kind = "a number" if float in numbers else "a whole number"
+                raise ValueError(f"{_FLAG}: expected {kind} for {name}, found {v!r}")
         if isinstance(value, list) and flag_of(name, None) not in list_flags(options):
             raise ValueError(f"{_FLAG}: expected one value for {name}, found {value!r}")
         if isinstance(value, list):
@@ -136,6 +141,20 @@ def _fields(options: type) -> dict[str, Any]:
         else:
             found[field.name] = field
     return found
+
+
+def _numbers(field: dataclasses.Field, options: type) -> tuple[type, ...]:
+    """The types of the numbers that an option takes; none where it takes texts."""
+    places = [options, *(f.default_factory for f in dataclasses.fields(options))]
+    (hint,) = (
+        get_type_hints(place)[field.name]
+        for place in places
+        if dataclasses.is_dataclass(place) and field in dataclasses.fields(place)
+    )
+    kinds = {*get_args(hint)} - {type(None), Ellipsis} or {hint}
+    if not kinds <= {int, float}:
+        return ()
+    return (int, float) if float in kinds else (int,)
 
 
 def _toml(value: Any) -> str:

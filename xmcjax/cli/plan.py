@@ -116,6 +116,7 @@ def run(options: Options) -> None:
         del dataset
         X, Y, shape = data.X, data.Y, shape_of(data.X, data.Y)
         reading = time.perf_counter() - begin
+        _check_memory(options, shape, trainer.threads, 0.0, here)  # before anything of every label is made
         counts = np.bincount(Y.indices, minlength=Y.shape[1])
         found = forecast(X, Y, trainer)
     else:

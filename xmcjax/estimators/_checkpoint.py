@@ -128,7 +128,7 @@ class Checkpoint:
         return list(found)[:1] == list(self._mark)[:1]
 
     def _compare(self, found: dict[str, Any]) -> None:
-        for key in sorted(self._mark.keys() | found.keys()):
+        for key in dict.fromkeys((*self._mark, *found)):  # the system and the data before their options
             if self._mark.get(key) != found.get(key):
                 raise ModelMismatchError(self.folder, key, str(found.get(key)), str(self._mark.get(key)))
 
