@@ -91,7 +91,7 @@ CONVERTED = {
     "data._scipy_npz._matrix": "of canonical_csr, and of arrays compared before",
     "data._separate._npy_labels": DENSE,
     "data._separate.join_features": "checked by matrix",
-    "data._transforms._copy": CHECKED,
+    "data._transforms._floats": CHECKED,
     "datasets._readers._pecos": "of an archive whose hash was compared",
     "estimators._calibration.splits_of_classes": OWN,
     "estimators._continuation.Continued.prepare.starts": OWN,
