@@ -130,7 +130,7 @@ CONVERTED = {
     "lanes._stopping.StoppingRule._sums": OWN,
     "linops._csr.Csr.to_scipy": "of an operator",
     "linops._grouped.from_scipy.transposed": CHECKED,
-    "metrics._binary.label_precision_recall": CHECKED,
+    "metrics._binary._of_stored": CHECKED,
     "metrics._f1._counts": CHECKED,
     "metrics._labels.as_label_matrix": CHECKED,
     "metrics._thresholds.above_thresholds": OWN,

@@ -115,15 +115,15 @@ def of_dense(X: np.ndarray, dtype=None) -> Any:
     parts = [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
     indptr = np.zeros(n + 1, np.int64)
     for part in parts:
-        indptr[part.start + 1 : part.stop + 1] = np.count_nonzero(X[part], axis=1)
+        indptr[part.start + 1 : part.stop + 1] = np.count_nonzero(X[part] != 0, axis=1)
     np.cumsum(indptr, out=indptr)
     index = _index_type(n, d, int(indptr[-1]))
     indices, values = np.empty(indptr[-1], index), np.empty(indptr[-1], X.dtype if dtype is None else dtype)
     for part in parts:
         entries = slice(indptr[part.start], indptr[part.stop])
-        filled = X[part] != 0
-        indices[entries] = np.nonzero(filled)[1]
-        values[entries] = X[part][filled]
+        filled = np.flatnonzero(X[part] != 0)
+        indices[entries] = filled % d
+        values[entries] = X[part].ravel()[filled]
     matrix = sp.csr_array((values, indices, indptr.astype(index)), shape=(n, d))
     matrix.has_canonical_format = True
     return _passed(matrix)
