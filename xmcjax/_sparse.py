@@ -139,6 +139,27 @@ def stacked(rows: Sequence[tuple[np.ndarray, np.ndarray]], columns: int) -> Any:
     return sp.csr_array((values, indices, indptr.astype(index)), shape=(len(rows), columns))
 
 
+def rows_of(X, rows: slice) -> Any:
+    """Rows side by side, of checked CSR as such, or of an array; they have parts of the arrays of X.
+
+    Args:
+        X: the matrix.
+        rows: from the first to before the last, in steps of 1.
+    """
+    if not sp.issparse(X):
+        return X[rows]
+    require_checked(X)
+    first, last, _ = rows.indices(X.shape[0])
+    if (first, last) == (0, X.shape[0]):
+        return X
+    indptr = X.indptr[first : max(first, last) + 1]
+    entries = slice(int(indptr[0]), int(indptr[-1]))
+    part = sp.csr_array((len(indptr) - 1, X.shape[1]), dtype=X.dtype)
+    # scipy would copy what is the smaller part of an array
+    part.data, part.indices, part.indptr = X.data[entries], X.indices[entries], indptr - indptr[0]
+    return _passed(part)
+
+
 def require_checked(X) -> None:
     """Raises TypeError where X does not come from :func:`csr`: the last door before native code."""
     if not _is_checked(X):
