@@ -349,6 +349,33 @@ def test_an_array_becomes_rows_without_zeros(monkeypatch):
         assert found.has_canonical_format and sparse.csr(found) is found
 
 
+@pytest.mark.parametrize("make", [sp.csr_matrix, sp.csr_array, np.asarray])
+def test_rows_side_by_side_are_parts_of_the_matrix(make):
+    dense = features().toarray()
+    dense[[0, 3, -1]] = 0
+    X = make(dense)
+    X = sparse.csr(X) if sp.issparse(X) else X
+    n = len(dense)
+    for rows in (
+        slice(0, 3),
+        slice(2, 5),
+        slice(3, 4),
+        slice(n - 1, n),
+        slice(0, n),
+        slice(2, n + 9),
+        slice(2, 2),
+    ):
+        found = sparse.rows_of(X, rows)
+        same(found, sp.csr_array(dense[rows]) if sp.issparse(X) else dense[rows])
+        values, whole = (found.data, X.data) if sp.issparse(X) else (found, X)
+        assert not values.size or np.shares_memory(values, whole)
+        if sp.issparse(X):
+            sparse.require_checked(found)
+            found.copy().check_format(full_check=True)
+    with pytest.raises(TypeError, match="expected a matrix that was checked"):
+        sparse.rows_of(sp.csr_array(dense), slice(0, 2))
+
+
 @pytest.mark.parametrize("transform", [jax.jit, jax.grad, lambda f: lambda C: jax.vmap(f)(np.array([C]))])
 def test_arrays_that_jax_traces_are_refused(transform):
     """By what works on the host, as makers of problems do."""

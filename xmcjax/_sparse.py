@@ -115,15 +115,15 @@ def of_dense(X: np.ndarray, dtype=None) -> Any:
     parts = [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
     indptr = np.zeros(n + 1, np.int64)
     for part in parts:
-        indptr[part.start + 1 : part.stop + 1] = np.count_nonzero(X[part], axis=1)
+        indptr[part.start + 1 : part.stop + 1] = np.count_nonzero(X[part] != 0, axis=1)
     np.cumsum(indptr, out=indptr)
     index = _index_type(n, d, int(indptr[-1]))
     indices, values = np.empty(indptr[-1], index), np.empty(indptr[-1], X.dtype if dtype is None else dtype)
     for part in parts:
         entries = slice(indptr[part.start], indptr[part.stop])
-        filled = X[part] != 0
-        indices[entries] = np.nonzero(filled)[1]
-        values[entries] = X[part][filled]
+        filled = np.flatnonzero(X[part] != 0)
+        indices[entries] = filled % d
+        values[entries] = X[part].ravel()[filled]
     matrix = sp.csr_array((values, indices, indptr.astype(index)), shape=(n, d))
     matrix.has_canonical_format = True
     return _passed(matrix)
@@ -137,6 +137,27 @@ def stacked(rows: Sequence[tuple[np.ndarray, np.ndarray]], columns: int) -> Any:
     indices = np.concatenate([indices for indices, _ in rows], dtype=index, casting="same_kind")
     values = np.concatenate([values for _, values in rows])
     return sp.csr_array((values, indices, indptr.astype(index)), shape=(len(rows), columns))
+
+
+def rows_of(X, rows: slice) -> Any:
+    """Rows side by side, of checked CSR as such, or of an array; they have parts of the arrays of X.
+
+    Args:
+        X: the matrix.
+        rows: from the first to before the last, in steps of 1.
+    """
+    if not sp.issparse(X):
+        return X[rows]
+    require_checked(X)
+    first, last, _ = rows.indices(X.shape[0])
+    if (first, last) == (0, X.shape[0]):
+        return X
+    indptr = X.indptr[first : max(first, last) + 1]
+    entries = slice(int(indptr[0]), int(indptr[-1]))
+    part = sp.csr_array((len(indptr) - 1, X.shape[1]), dtype=X.dtype)
+    # scipy would copy what is the smaller part of an array
+    part.data, part.indices, part.indptr = X.data[entries], X.indices[entries], indptr - indptr[0]
+    return _passed(part)
 
 
 def require_checked(X) -> None:

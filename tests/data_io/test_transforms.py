@@ -188,3 +188,68 @@ def test_frequency_keeps_order_of_ties():
     X = np.array([[0, 1, 1, 0], [0, 1, 1, 1]], float)
     order = fit_transforms("frequency", sp.csr_matrix(X)).arrays["frequency.order"]
     np.testing.assert_array_equal(order, [1, 2, 3, 0])
+
+
+def test_rows_beyond_the_range_of_squares_have_norm_one():
+    # of 1 row in 3, between rows that are worked on together with them; sums of float64 lose them
+    X = np.tile([[3.0, 0, 4], [0, 0, 0], [1, 2, 2]], (20_000, 1))
+    factors = np.tile([1e-308, 1e-170, 1e-90, 1, 1e90, 1e170, 2e307], 60_000)[: len(X), None]
+    unit = np.tile([[0.6, 0, 0.8], [0, 0, 0], [1 / 3, 2 / 3, 2 / 3]], (20_000, 1))
+    extreme, transforms = X * factors, fit_transforms("unit", X)
+    for given in (extreme, np.asfortranarray(extreme), sp.csr_array(extreme)):
+        result = transforms.apply(given)
+        result = result.toarray() if sp.issparse(result) else result
+        np.testing.assert_allclose(result, unit, rtol=1e-15)
+        # a row is what it is alone
+        np.testing.assert_array_equal(result[21:42], transforms.apply(extreme[21:42]))
+
+
+def test_a_value_that_vanishes_beside_another_is_dropped():
+    X = np.array([[1e-300, 1e300, 0], [0, 5e-324, 0]])
+    result = fit_transforms("unit", X).apply(sp.csr_array(X))
+    assert result.nnz == 2
+    np.testing.assert_array_equal(result.toarray(), [[0, 1, 0], [0, 1, 0]])
+    np.testing.assert_array_equal(fit_transforms("unit", X).apply(X), [[0, 1, 0], [0, 1, 0]])
+
+
+@pytest.mark.parametrize("names", ["idf", "log,idf,unit", "frequency,sqrt", "unit"])
+@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.bool_])
+def test_stored_zeros_and_duplicates_count_as_their_sums(names, dtype):
+    rows, columns = np.array([0, 2, 2, 2, 3, 3, 4]), np.array([1, 3, 0, 3, 2, 2, 1])
+    values = np.array([1, 1, 1, 0, 0, 0, 1]).astype(dtype)
+    indptr = np.searchsorted(rows, np.arange(6))
+    X = sp.csr_array((values, columns, indptr), shape=(5, 4))  # not sorted, entries twice, rows without any
+    before = [array.copy() for array in (X.data, X.indices, X.indptr)]
+    dense = X.toarray()
+    fitted, of_dense = fit_transforms(names, X), fit_transforms(names, dense)
+    for key, array in of_dense.arrays.items():
+        np.testing.assert_array_equal(fitted.arrays[key], array)
+    result = fitted.apply(X)
+    assert result.has_canonical_format and result.data.all()
+    assert result.dtype == (np.float64 if dtype is np.float64 else np.float32)
+    np.testing.assert_allclose(result.toarray(), of_dense.apply(dense), rtol=1e-6)
+    for array, known in zip((X.data, X.indices, X.indptr), before, strict=True):
+        np.testing.assert_array_equal(array, known)
+
+
+def test_log_of_zero_and_of_less_than_one():
+    X = np.tile([[0, -0.0, 0.1, 1, np.e]], (10_000, 1))  # more than is worked on together
+    expected = np.tile([[0, 0, 1 + np.log(0.1), 1, 2]], (10_000, 1))
+    for given in (X, np.asfortranarray(X), sp.csr_array(X)):
+        result = fit_transforms("log", X).apply(given)
+        np.testing.assert_array_equal(result.toarray() if sp.issparse(result) else result, expected)
+    X[9_999, 2] = -2
+    for given in (X, sp.csr_array(X)):
+        with pytest.raises(ValueError, match=r"not negative, got -2.0 in row 9999, column 2"):
+            fit_transforms("log", X).apply(given)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_number_that_is_not_finite_is_found_beside_the_largest(wrong, dtype):
+    X = np.full((3, 4), np.finfo(dtype).max, dtype)
+    np.testing.assert_allclose(fit_transforms("unit", X).apply(X), 0.5)  # their sum is infinite
+    X[2, 1] = wrong
+    for given in (X, sp.csr_array(X)):
+        with pytest.raises(ValueError, match=f"expected finite features, got {wrong} in row 2, column 1"):
+            fit_transforms("unit", X).apply(given)

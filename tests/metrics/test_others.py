@@ -199,3 +199,54 @@ def test_what_is_no_class():
             function(dates[:1], texts[:1])
         with pytest.raises(TypeError, match="y_true: expected classes of one kind, found objects"):
             function(without, texts)
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        np.int64([-1, 1]),
+        np.int8([-128, 127, 0]),
+        np.uint8([0, 255, 3]),
+        np.int64([0, 10**15]),
+        np.int64([-(2**63), 2**63 - 1]),
+        np.uint64([2**64 - 1, 2**63, 1]),
+        np.array([False, True]),
+        np.array([0.0, 0.5, 2.0]),
+        np.array(["a", "b", "aa"]),
+    ],
+    ids=str,
+)
+def test_f1_of_any_classes_is_that_of_their_places(classes):
+    rng = np.random.default_rng(0)
+    truth, predicted = rng.integers(0, len(classes), (2, 40))
+    predicted[truth == 1] = 0  # a class without a true positive
+    # as objects they are sorted, as numbers from 0 they are counted
+    expected = [f(truth, predicted) for f in (metrics.micro_f1, metrics.macro_f1)]
+    assert expected[0] == np.mean(truth == predicted)
+    for dtype in (classes.dtype, object):
+        given = classes[truth].astype(dtype), classes[predicted].astype(dtype)
+        assert metrics.micro_f1(*given) == expected[0]
+        assert metrics.macro_f1(*given) == pytest.approx(expected[1], abs=1e-15)
+
+
+def test_f1_refuses_classes_that_have_no_order():
+    for f1 in (metrics.micro_f1, metrics.macro_f1):
+        with pytest.raises(TypeError):
+            f1(np.array([None, None], object), np.array([None, None], object))
+
+
+@pytest.mark.parametrize("form", [np.asarray, np.asfortranarray, sp.csr_array], ids=["C", "F", "sparse"])
+def test_label_precision_recall_takes_every_form_of_truth(form):
+    rng = np.random.default_rng(5)
+    Y = rng.random((50, 6)) < 0.3
+    scores = rng.standard_normal((50, 6))
+    expected = loop_precision_recall(Y, scores, -0.5, None)
+    for dtype in (bool, np.uint8, np.float32):
+        for given in (scores, np.asfortranarray(scores)):
+            got = metrics.label_precision_recall(form(Y.astype(dtype)), given, -0.5)
+            assert got == pytest.approx(expected, abs=1e-12)
+    for wrong in (2.0, -1.0, math.nan):
+        refused = Y.astype(float)
+        refused[7, 4] = wrong
+        with pytest.raises(ValueError, match=rf"expected 0 and 1, found {wrong} in row 7, label 4"):
+            metrics.label_precision_recall(form(refused), scores)

@@ -322,3 +322,29 @@ def test_every_metric_of_the_tables_is_perfect_for_a_perfect_ranking(table):
     for name, function in getattr(metrics, table).items():
         assert function(Y, scores, 3, **arguments) == pytest.approx(1.0), name
         assert function(Y, -scores, 3, **arguments) < 1.0, name
+
+
+@pytest.mark.parametrize("width", [2, 8, 9, 12])
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8])
+def test_a_label_twice_is_found_in_any_row_and_place(width, dtype):
+    best = np.tile(np.arange(width), (9_000, 1)).astype(dtype)  # more than are looked at together
+    best[::3] = best[::3, ::-1]
+    truth = np.full(len(best), width - 1)
+    assert metrics.precision_at_k(truth, best, width) == pytest.approx(1 / width)
+    for row, first, last in [(0, 0, 1), (4_321, 0, width - 1), (8_999, width - 2, width - 1)]:
+        wrong = best.copy()
+        wrong[row, first] = wrong[row, last]
+        with pytest.raises(ValueError, match=rf"found label {wrong[row, last]} twice in row {row}$"):
+            metrics.precision_at_k(truth, wrong, width)
+    if dtype is np.int64:
+        best[:, 1:] = -1  # no prediction, any number of times
+        assert metrics.precision_at_k(truth, best, width) == pytest.approx(1 / width / 3)
+
+
+def test_one_label_per_row_is_not_as_many_labels_as_rows():
+    best = np.array([[0, 1], [0, 1], [2, -1]])
+    one_each, as_many = np.eye(3)[[1, 2, 2]], np.array([[1, 1, 0], [0, 0, 0], [0, 0, 1.0]])
+    assert metrics.precision_at_k(one_each, best, 2) == metrics.precision_at_k([1, 2, 2], best, 2) == 2 / 6
+    assert metrics.precision_at_k(as_many, best, 2) == 3 / 6
+    np.testing.assert_array_equal(best, [[0, 1], [0, 1], [2, -1]])
+    assert metrics.precision_at_k([1, 2, 9], np.full((3, 2), -1), 2) == 0

@@ -16,6 +16,7 @@ from xmcjax import linops, native
 from xmcjax.models import (
     ArrayModel,
     LinearModel,
+    Predictor,
     decision_function,
     predict_topk,
     scores_above,
@@ -171,6 +172,34 @@ def test_all_scores(where, threads, dtypes):
             found = decision_function(model, rows.astype(dtypes[0]), threads=threads)
             assert found.dtype == np.result_type(*dtypes)
             np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 36, 37])
+def test_rows_in_parts_score_as_all_together(monkeypatch, rows):
+    X, coef, intercept = problem(8, integers=False)
+    X.data[X.indptr[5] : X.indptr[7]] = 0  # zeros that are stored
+    X = sp.vstack(
+        [sp.csr_array((2, 20), dtype=X.dtype), X[2:-1], sp.csr_array((1, 20), dtype=X.dtype)]
+    ).tocsr()
+    before = [array.copy() for array in (X.data, X.indices, X.indptr)]
+    intercept[4] = -np.inf
+    for weights in (coef, coef.toarray()):
+        model = ArrayModel(weights, intercept)
+        for given in (X, X.toarray()):
+            whole, best = decision_function(model, given), predict_topk(model, given, 3)
+            with monkeypatch.context() as patch:
+                patch.setattr("xmcjax.models._weights._SCORES", rows * 29)
+                parts = decision_function(model, given)
+                held = Predictor(model).decision_function(given)
+                found = predict_topk(model, given, 3)
+            if sp.issparse(given):
+                np.testing.assert_array_equal(parts, whole)
+            np.testing.assert_allclose(parts, whole, rtol=1e-5, atol=1e-6)
+            np.testing.assert_array_equal(held, parts)
+            np.testing.assert_array_equal(found[0], best[0])
+            assert whole.flags.c_contiguous and whole.flags.writeable and (whole[:, 4] == -np.inf).all()
+    for array, known in zip((X.data, X.indices, X.indptr), before, strict=True):
+        np.testing.assert_array_equal(array, known)
 
 
 def test_float64_stays_float64(where):

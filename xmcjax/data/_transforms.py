@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -28,6 +28,10 @@ Matrix: TypeAlias = Any  # csr_matrix or ndarray: sp.issparse tells
 Arrays = Mapping[str, np.ndarray]
 # Of ln(n / df): that of no training set is larger.
 _MOST_IDF = 64
+# Numbers that are worked on together: they stay in the cache of a core.
+_BLOCK = 1 << 16
+# Sums of squares from here to its inverse have lost nothing to overflow or underflow.
+_LEAST = 1e-200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,10 +54,16 @@ class Transform:
 
 
 def _log(X: Matrix, arrays: Arrays) -> Matrix:
-    values = _values(X)
     _refuse_negative("log", X)
+    values = _values(X)
     # 1 + ln(tf) on the non-zeros
-    values[...] = np.where(values > 0, 1 + np.log(values, where=values > 0, out=np.zeros_like(values)), 0)
+    for some in _blocks(len(values), values[:1].size):
+        part = values[some]
+        zero = part == 0
+        np.copyto(part, 1, where=zero)
+        np.log(part, out=part)
+        part += 1
+        np.copyto(part, 0, where=zero)
     return X
 
 
@@ -65,30 +75,68 @@ def _sqrt(X: Matrix, arrays: Arrays) -> Matrix:
 
 
 def _unit(X: Matrix, arrays: Arrays) -> Matrix:
-    # In float64 and relative to the largest value, so that no square overflows or vanishes.
-    if sp.issparse(X):
-        lengths = np.diff(X.indptr)
-        filled = lengths > 0
-        starts, lengths = X.indptr[:-1][filled], lengths[filled]
-        if not starts.size:
-            return X
-        largest = np.maximum.reduceat(np.abs(X.data), starts).astype(np.float64)
-        scaled = X.data / np.repeat(largest, lengths)
-        norms = np.sqrt(np.add.reduceat(scaled**2, starts))
-        X.data[...] = scaled / np.repeat(norms, lengths)
+    if not sp.issparse(X):
+        for rows in _blocks(*X.shape):
+            _divide_by_norms(
+                X[rows],
+                lambda part: np.einsum("ij,ij->i", part, part),
+                lambda part: np.abs(part).max(axis=1, initial=0),
+                lambda of_rows: of_rows[:, None],
+            )
         return X
-    largest = np.abs(X).max(axis=1, initial=0, keepdims=True).astype(np.float64)
-    scaled = X / np.where(largest == 0, 1, largest)
-    norms = np.sqrt((scaled**2).sum(axis=1, keepdims=True))
-    X[...] = scaled / np.where(norms == 0, 1, norms)
+    lengths = np.diff(X.indptr)
+    starts, lengths = X.indptr[:-1][lengths > 0], lengths[lengths > 0]
+    for rows in _blocks(len(starts), len(X.data) // max(1, len(starts))):
+        first, last = starts[rows][0], starts[rows][-1] + lengths[rows][-1]
+        begin, counts = starts[rows] - first, lengths[rows]
+        _divide_by_norms(
+            X.data[first:last],
+            lambda part, begin=begin: np.add.reduceat(part * part, begin),
+            lambda part, begin=begin: np.maximum.reduceat(np.abs(part), begin),
+            lambda of_rows, counts=counts: np.repeat(of_rows, counts),
+        )
     return X
+
+
+def _divide_by_norms(
+    values: np.ndarray,
+    squares: Callable[[np.ndarray], np.ndarray],
+    largest: Callable[[np.ndarray], np.ndarray],
+    spread: Callable[[np.ndarray], np.ndarray],
+) -> None:
+    """Gives some rows the norm 1, in place; rows of zeros stay.
+
+    Args:
+        values: of the rows.
+        squares: values of float64 -> the sum of the squares of each row.
+        largest: values -> the largest absolute value of each row.
+        spread: a number for each row -> the same for each of the values.
+    """
+    wide = values.astype(np.float64, copy=False)
+    with np.errstate(over="ignore", under="ignore"):  # the sums say in which rows
+        sums = squares(wide)
+    extreme = ~((sums > _LEAST) & (sums < 1 / _LEAST))
+    if extreme.any() and wide is values:  # no square of float32 overflows or vanishes in float64
+        # relative to the largest value, and the others as they are
+        scale = np.where(extreme, largest(wide), 1)
+        wide /= spread(np.where(scale == 0, 1, scale))
+        sums = squares(wide)
+    norms = np.sqrt(np.where(sums == 0, 1, sums))
+    if wide is values:
+        values /= spread(norms)
+    else:  # what the inverse rounds is far below float32
+        wide *= spread(1 / norms)
+        values[...] = wide
 
 
 def _document_frequency(X: Matrix) -> np.ndarray:
     """df: the rows in which each feature is not zero, int64 [d]."""
     if sp.issparse(X):
         return np.bincount(X.indices, minlength=X.shape[1])
-    return np.count_nonzero(X, axis=0)
+    df = np.zeros(X.shape[1], np.int64)
+    for rows in _blocks(*X.shape):
+        df += np.count_nonzero(X[rows], axis=0)
+    return df
 
 
 def _fit_idf(X: Matrix) -> dict[str, np.ndarray]:
@@ -100,9 +148,13 @@ def _fit_idf(X: Matrix) -> dict[str, np.ndarray]:
 
 def _idf(X: Matrix, arrays: Arrays) -> Matrix:
     # x · ln(n / df)
-    weight = arrays["weight"]
     values = _values(X)
-    values *= (weight[X.indices] if sp.issparse(X) else weight).astype(values.dtype)
+    weight = arrays["weight"].astype(values.dtype)
+    if not sp.issparse(X):
+        values *= weight
+        return X
+    for some in _blocks(len(values)):
+        values[some] *= weight[X.indices[some]]
     return X
 
 
@@ -207,7 +259,7 @@ class Transforms:
             ValueError: another d than in training, a malformed X, a value that is not finite, or a negative
                 value under ``log`` or ``sqrt``.
         """
-        X = _copy(X)
+        X = _floats(X, copy=True)
         for name in self.names:
             X = self._apply_one(name, X)
         return X
@@ -219,9 +271,7 @@ class Transforms:
             if array.size != X.shape[1]:
                 raise ValueError(f"{name!r} was fitted on {array.size} features, got {X.shape[1]}")
         X = transform.apply(X, arrays)
-        if sp.issparse(X):
-            X.eliminate_zeros()
-        return X
+        return _without_zeros(X)
 
 
 def parse_transforms(names: str | Iterable[str]) -> tuple[str, ...]:
@@ -274,7 +324,8 @@ def fit_transforms(names: str | Iterable[str], X: np.ndarray | Sparse) -> Transf
     # Transforms are applied only as long as another one has to be fitted.
     last = max((i for i, name in enumerate(names) if TRANSFORMS[name].arrays), default=-1)
     fitted: dict[str, np.ndarray] = {}
-    X = _copy(X) if last >= 0 else X
+    if last >= 0:
+        X = _floats(X, copy=last > 0)
     for position, name in enumerate(names[: last + 1]):
         fitted |= {f"{name}.{key}": array for key, array in TRANSFORMS[name].fit(X).items()}
         if position < last:
@@ -282,8 +333,11 @@ def fit_transforms(names: str | Iterable[str], X: np.ndarray | Sparse) -> Transf
     return Transforms.from_arrays(names, fitted)
 
 
-def _copy(X: np.ndarray | Sparse) -> Matrix:
-    """A copy that may be overwritten: canonical CSR, or an array; float32 or float64."""
+def _floats(X: np.ndarray | Sparse, *, copy: bool) -> Matrix:
+    """Checked CSR without zeros, its rows sorted, or an array; float32 or float64.
+
+    A copy may be overwritten; what is none may share its arrays with the X given.
+    """
     X = _sparse.matrix(X)
     if X.ndim != 2:
         raise ValueError(f"X: expected a matrix [n, d], got {X.ndim} dimension(s)")
@@ -292,11 +346,25 @@ def _copy(X: np.ndarray | Sparse) -> Matrix:
         raise ValueError(f"X: expected finite features, got {place[2]} in row {place[0]}, column {place[1]}")
     dtype = X.dtype if X.dtype in (np.dtype(np.float32), np.dtype(np.float64)) else np.dtype(np.float32)
     if not sp.issparse(X):
-        return np.array(X, dtype)
+        return np.array(X, dtype) if copy else X.astype(dtype, copy=False)
+    if not copy:
+        return _sparse.canonical_csr(X.astype(dtype, copy=False), zeros=False)
     csr = sp.csr_matrix(X, dtype=dtype, copy=True)
     csr.sum_duplicates()
-    csr.eliminate_zeros()
-    return csr
+    return _without_zeros(csr)
+
+
+def _without_zeros(X: Matrix) -> Matrix:
+    """X without explicit zeros, which are few where there are any."""
+    if sp.issparse(X) and not X.data.all():
+        X.eliminate_zeros()
+    return X
+
+
+def _blocks(rows: int, width: int = 1) -> Iterator[slice]:
+    """Of rows of so many numbers each, those that are worked on together."""
+    step = max(1, _BLOCK // max(1, width))
+    return (slice(first, first + step) for first in range(0, rows, step))
 
 
 def _values(X: Matrix) -> np.ndarray:
@@ -305,7 +373,7 @@ def _values(X: Matrix) -> np.ndarray:
 
 def _refuse_negative(name: str, X: Matrix) -> None:
     values = _values(X)
-    if not (values < 0).any():
+    if values.min(initial=0) >= 0:
         return
     if sp.issparse(X):
         place = int(np.flatnonzero(values < 0)[0])

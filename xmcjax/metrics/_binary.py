@@ -78,19 +78,26 @@ def label_precision_recall(
         raise ValueError(f"scores: expected shape {Y.shape} as Y_true, found {scores.shape}")
     if np.isnan(scores.data if sp.issparse(scores) else scores).any():
         raise ValueError("scores: expected numbers, found nan")
-    n_labels = Y.shape[1]
     if sp.issparse(scores):
-        coordinates = sp.coo_array(_sparse.canonical_csr(scores, "scores"))  # entries of one place added up
-        positive = coordinates.data > threshold
-        rows, labels = coordinates.row[positive], coordinates.col[positive]
+        predicted, both = _of_stored(scores, Y, threshold)
     else:
-        rows, labels = np.nonzero(scores > threshold)
-    predicted = sp.csr_array((np.ones(len(rows), np.int8), (rows, labels)), shape=Y.shape)
+        above = scores > threshold
+        predicted = np.count_nonzero(above, axis=0)
+        rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
+        both = np.bincount(Y.indices[above[rows, Y.indices]], minlength=Y.shape[1])
+    true = np.bincount(Y.indices, minlength=Y.shape[1])
+    return PrecisionRecall(
+        _mean_of_ratios(both, predicted, undefined), _mean_of_ratios(both, true, undefined)
+    )
+
+
+def _of_stored(scores, Y: sp.csr_array, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    """The rows where each label is predicted, and those of them where it is true."""
+    scores = _sparse.canonical_csr(scores, "scores")  # entries of one place added up
+    above = scores.data > threshold
+    indptr = np.concatenate([[0], np.cumsum(above)])[scores.indptr]
+    predicted = sp.csr_array((above[above], scores.indices[above], indptr), shape=Y.shape)
     both = predicted.multiply(Y).tocsr()
     both.eliminate_zeros()
-    n_predicted, n_true, n_both = (
-        np.bincount(matrix.indices, minlength=n_labels).astype(np.float64) for matrix in (predicted, Y, both)
-    )
-    return PrecisionRecall(
-        _mean_of_ratios(n_both, n_predicted, undefined), _mean_of_ratios(n_both, n_true, undefined)
-    )
+    of_predicted, of_both = (np.bincount(m.indices, minlength=Y.shape[1]) for m in (predicted, both))
+    return of_predicted, of_both

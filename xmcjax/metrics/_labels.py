@@ -16,6 +16,10 @@ from xmcjax._arguments import kind_of, of_one_dtype
 
 # Dense score blocks are ranked this many numbers at a time: the temporary arrays stay small.
 _BLOCK_ELEMENTS = 1 << 22
+# Label numbers in which repetitions are looked for at a time: these arrays stay in the cache.
+_CACHED_ELEMENTS = 1 << 15
+# The most label numbers of a row that are compared with each other, which is faster than to sort so few.
+_COMPARED = 8
 
 
 class Truth(NamedTuple):
@@ -77,10 +81,13 @@ def as_label_matrix(Y, name: str) -> sp.csr_array:
     Y = _sparse.matrix(Y, name)
     if Y.ndim != 2:
         raise ValueError(f"{name}: expected a label matrix [n, L], found {Y.ndim} dimension(s)")
-    # Copied: summing duplicates and sorting would otherwise change the caller's matrix.
-    Y = sp.csr_array(Y, copy=True)
-    Y.sum_duplicates()
-    Y.eliminate_zeros()
+    if sp.issparse(Y):
+        # Copied: summing duplicates and sorting would otherwise change the caller's matrix.
+        Y = sp.csr_array(Y, copy=True)
+        Y.sum_duplicates()
+        Y.eliminate_zeros()
+    else:
+        Y = _sparse.of_dense(Y)
     wrong = np.flatnonzero(Y.data != 1)
     if wrong.size:
         row = int(np.searchsorted(Y.indptr, wrong[0], side="right")) - 1
@@ -118,7 +125,7 @@ def _int64(numbers: np.ndarray, name: str) -> np.ndarray:
     """Whole numbers as int64, in which larger ones of uint64 would become negative."""
     if numbers.dtype == np.uint64 and numbers.size and numbers.max() > np.iinfo(np.int64).max:
         raise ValueError(f"{name}: expected numbers below 2^63, found {numbers.max()}")
-    return numbers.astype(np.int64)
+    return numbers.astype(np.int64, copy=False)
 
 
 def _check_shape(predictions, truth: Truth, what: str) -> None:
@@ -215,15 +222,25 @@ def _check_indices(indices: np.ndarray, truth: Truth) -> np.ndarray:
         raise ValueError(f"predictions: expected label numbers from 0, or -1 for none, found {indices.min()}")
     if truth.n_labels is not None and indices.size and indices.max() >= truth.n_labels:
         raise ValueError(f"predictions: expected label numbers below {truth.n_labels}, found {indices.max()}")
-    ordered = np.sort(indices, axis=1)
-    twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
-    if twice.any():
-        row, column = np.argwhere(twice)[0]
-        raise ValueError(
-            f"predictions: expected each label once per row, found label {ordered[row, column]} "
-            f"twice in row {row}"
-        )
+    step = max(1, _CACHED_ELEMENTS // max(1, indices.shape[1]))
+    for start in range(0, len(indices), step):
+        part = indices[start : start + step]
+        if part.shape[1] <= _COMPARED and not _any_twice(np.ascontiguousarray(part.T)):
+            continue
+        ordered = np.sort(part, axis=1)
+        twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+        if twice.any():
+            row, column = np.argwhere(twice)[0]
+            raise ValueError(
+                f"predictions: expected each label once per row, found label {ordered[row, column]} "
+                f"twice in row {start + row}"
+            )
     return indices
+
+
+def _any_twice(columns: np.ndarray) -> bool:
+    """Whether a label from 0 stands in two of a few columns [k, n], at the same place."""
+    return any(((columns[:i] == columns[i]) & (columns[i] >= 0)).any() for i in range(1, len(columns)))
 
 
 def as_predictions(predictions) -> Any:
@@ -285,6 +302,8 @@ def hits(truth: Truth, top: np.ndarray) -> np.ndarray:
     """bool, the shape of ``top`` [n, k]: which predicted labels are true."""
     if not truth.labels.size:
         return np.zeros(top.shape, bool)
+    if len(truth.labels) == truth.n_rows and (truth.counts == 1).all():
+        return top == truth.labels[:, None]
     labels, width = truth.labels, int(max(truth.labels.max(), top.max(initial=-1))) + 1
     if width * truth.n_rows > np.iinfo(np.int64).max:
         # numbers such as hashes: those that are true are numbered anew, others are no hits

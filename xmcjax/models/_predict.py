@@ -158,6 +158,8 @@ def decision_function(model: WeightSource, X, *, threads: int = 1) -> np.ndarray
     X = checked_rows(X, model.n_features, dtype)
     scores = np.full((X.shape[0], model.n_labels), -np.inf, dtype)
     for rows, first, found in _scores_on_the_host(model, X, None, threads, dtype):
+        if found.shape == scores.shape:
+            return found
         scores[rows : rows + len(found), first : first + found.shape[1]] = found
     return scores
 
@@ -220,4 +222,4 @@ def _scores_on_the_host(
     """(first row, first label, scores) of every block of both."""
     for first, weights in _on_the_host(model, label_block, X, dtype):
         for part in parts(X.shape[0], len(weights.bias)):
-            yield part.start, first, weights.scores(weights.rows(X[part]), threads=threads)
+            yield part.start, first, weights.scores(weights.rows(_sparse.rows_of(X, part)), threads=threads)

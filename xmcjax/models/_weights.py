@@ -53,7 +53,7 @@ class Weights:
             threads: that may be used; the result does not depend on them.
         """
         for part in parts(X.shape[0], len(self.bias)):
-            z = self.scores(self.rows(X[part]), threads=threads)
+            z = self.scores(self.rows(_sparse.rows_of(X, part)), threads=threads)
             _rank(z, scores[part], labels[part], first, threads)
 
 
@@ -97,9 +97,13 @@ class AllWeights(Weights):
         if labels is not None:
             W, bias = np.ascontiguousarray(W[:, labels]), bias[labels]
         if sp.issparse(X):
-            return _product(X, W, threads) + bias
+            z = _product(X, W, threads)
+            z += bias
+            return z
         with _infinite():
-            return X @ W + bias
+            z = X @ W
+            z += bias
+        return z
 
 
 class ByLabel(Weights):
