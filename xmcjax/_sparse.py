@@ -160,6 +160,16 @@ def rows_of(X, rows: slice) -> Any:
     return _passed(part)
 
 
+def trusted_csr(make: type, parts: tuple[np.ndarray, ...], shape: tuple[int, int]) -> Any:
+    """CSR of (data, indices, indptr) that were made of a checked matrix and are in range.
+
+    Args:
+        make: ``csr_array`` or ``csr_matrix``.
+        parts, shape: of it.
+    """
+    return _passed(make(parts, shape=shape))
+
+
 def require_checked(X) -> None:
     """Raises TypeError where X does not come from :func:`csr`: the last door before native code."""
     if not _is_checked(X):

@@ -67,6 +67,22 @@ def test_threads_and_lanes_cost_memory_and_workers_save_time(plan, monkeypatch):
     assert 0 < most["time"]["training"] < four["time"]["training"]
 
 
+def test_columns_without_entries_take_no_memory(plan, xmcjax, tmp_path):
+    X, Y = make_power_law(200, 100, 20, seed=1)
+    X = sp.csr_array(X)
+    needed = []
+    for width in (100, 400_000):
+        wide = sp.csr_array((X.data, X.indices * (width // 100), X.indptr), shape=(200, width))
+        data, model = tmp_path / f"{width}.npz", tmp_path / f"model-{width}"
+        save_npz(data, wide, Y)
+        said = plan("--train", data, "--n-jobs", 1)
+        assert said["data"]["features"] == width
+        needed.append(said["memory"]["bytes"])
+        result = xmcjax("train", "--json", "--train", str(data), "--model", str(model), "--n-jobs", "1")
+        needed.append(json.loads(result.out)["plan"]["bytes"])
+    assert max(needed) < 1.01 * min(needed)
+
+
 def test_a_shape_too_large_to_be_made_is_worked_out_from_parts_of_it(plan):
     said = plan("--shape", "300000,5000,3000000,2000,300000", "--n-jobs", 1)
     assert said["data"] == {

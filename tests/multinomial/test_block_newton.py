@@ -358,3 +358,15 @@ def test_a_start_that_is_worse_than_0_is_replaced(kind, dtype, larger):
         again = multinomial.run(problem, "block_newton", **dict(zip(("W0", "b0"), start, strict=True)))
     assert again.status == Status.CONVERGED
     assert abs(again.value - found.value) < 1e-3 * found.value
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", helpers.KINDS)
+def test_starts_in_any_order_of_memory(kind, dtype):
+    X, y = helpers.sparse_set(100, 30, 3, dtype=dtype)
+    W0 = np.random.default_rng(0).normal(size=(30, 3)).astype(dtype)
+    with jax.enable_x64(dtype == np.float64):
+        problem = helpers.problem(helpers.KINDS[kind](X), y, intercept=True)
+        found = [multinomial.run(problem, "block_newton", W0=np.array(W0, order=order)) for order in "CF"]
+    assert found[0].value == found[1].value
+    np.testing.assert_array_equal(found[0].W, found[1].W)

@@ -2,8 +2,8 @@
 
 # SYSTEMS is the table of systems that commands, options and stored models share; of the others the
 # parts with a proof of their own are tested: options, Platt's fit, the gate of matrices, cores, what runs
-# where, squared norms, memory of the host and of devices, nodes, and Hierarchy, which kernels.class_kernels
-# takes and which has no public name
+# where, squared norms, memory of the host and of devices, nodes, which columns are used, and Hierarchy, which
+# kernels.class_kernels takes and which has no public name
 from xmcjax import (
     _device_memory,
     _hierarchy,
@@ -16,6 +16,7 @@ from xmcjax import (
     _sparse,
     _systems,
     _topology,
+    _used_columns,
 )
 
 # parts of commands that tests make fail, or fuzz, and the page of a report
@@ -99,6 +100,7 @@ ranges = _range
 sparse = _sparse
 topology = _topology
 usable_memory = _memory
+used_columns = _used_columns.used_columns
 device_memory = _device_memory
 devices = _devices
 fitting = _fitting

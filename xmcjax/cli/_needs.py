@@ -8,12 +8,18 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._memory import size
+from xmcjax._used_columns import used_columns
 from xmcjax.lanes import ON_A_CPU, Shape, training_bytes
 
 
 def shape_of(X, Y) -> Shape:
     """The sizes of data."""
     return Shape(X.shape[0], X.shape[1], X.nnz if sp.issparse(X) else X.size, Y.nnz, Y.shape[1])
+
+
+def as_trained(X, shape: Shape) -> Shape:
+    """The sizes that training works with: where many columns have no entry, it leaves these out."""
+    return shape._replace(features=used_columns(X).count)
 
 
 def memory_of(

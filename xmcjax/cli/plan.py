@@ -19,7 +19,7 @@ from xmcjax.cli import _report, _training
 from xmcjax.cli import train as _train
 from xmcjax.cli._data import check_numbers, read_training
 from xmcjax.cli._data_options import DtypeName, SizedDataOptions
-from xmcjax.cli._needs import memory_of, remedy, shape_of
+from xmcjax.cli._needs import as_trained, memory_of, remedy, shape_of
 from xmcjax.cli._options import File, TransformNames, described, one_of
 from xmcjax.cluster import blocks_of, makespan
 from xmcjax.inits import INITS
@@ -118,14 +118,15 @@ def run(options: Options) -> None:
         reading = time.perf_counter() - begin
         _check_memory(options, shape, trainer.threads, 0.0, here)  # before anything of every label is made
         counts = np.bincount(Y.indices, minlength=Y.shape[1])
-        found = forecast(X, Y, trainer)
+        found, trained = forecast(X, Y, trainer), as_trained(X, shape)
     else:
         options.files.check()
         shape, reading = _parsed(options.shape), 0.0
         _check_memory(options, shape, trainer.threads, 0.0, here)  # before anything is made
         counts, found = forecast_of_shape(shape, trainer, options.dtype)
+        trained = shape
     _report.print_field("data", _described(shape), **shape._asdict())
-    _print(options, trainer.threads, shape, found, counts, reading, here)
+    _print(options, trainer.threads, trained, found, counts, reading, here)
 
 
 def _parsed(text: str) -> Shape:

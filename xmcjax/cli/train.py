@@ -20,7 +20,7 @@ from xmcjax.cli._cluster import ClusterOptions, TrainingFiles, check_workers_rea
 from xmcjax.cli._data import check_numbers, read_test, read_training, transformed
 from xmcjax.cli._data_options import DtypeName, SizedDataOptions
 from xmcjax.cli._environment import node_shares
-from xmcjax.cli._needs import check_least, memory_of, remedy, shape_of
+from xmcjax.cli._needs import as_trained, check_least, memory_of, remedy, shape_of
 from xmcjax.cli._options import (
     ClassWeightName,
     Directory,
@@ -299,7 +299,7 @@ def _run(
     shape = shape_of(data.X, data.Y)
     if not options.cluster.flag():
         check_least(options, shape, here)
-    _print_plan(options, trainer.threads, shape, here)
+    _print_plan(options, trainer.threads, as_trained(data.X, shape), here)
     if options.test is not None and test is not None:
         test = test._replace(X=transformed(options.test, test.X, data.transforms))
     reading = time.perf_counter() - begin

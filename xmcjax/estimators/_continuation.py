@@ -102,6 +102,7 @@ class Continued(Init):
         known = self.weights.known
         fresh = None if known.all() else self.base.prepare(data)
         coef = self.weights.coef.astype(np.float64)
+        coef = coef if data.columns is None else data.columns.of(coef)
         intercept = np.where(known, self.weights.intercept, 0) * float(data.bias)
 
         def starts(labels: Labels) -> Starts:

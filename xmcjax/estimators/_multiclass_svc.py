@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 
 from xmcjax._arguments import job_count, name_of, number, renamed, whole_number
 from xmcjax._options import SHARED, THREADS
+from xmcjax._used_columns import UsedColumns, used_columns
 from xmcjax.estimators._calibration import of_classes, splits_of_classes
 from xmcjax.estimators._counted import Counted, counted_classes, counted_labels
 from xmcjax.estimators._inputs import checked_data
@@ -191,7 +192,11 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         )
         start = watch.start(counted.start(last_dual(self, classes, len(numbers))), counted.shape)
         X, numbers, weight = counted.of_rows(X), counted.numbers(numbers), counted.weights(weight)
-        features = with_ones(X) if intercept else X
+        columns = used_columns(X)
+        if columns.numbers is not None:
+            check_features(X)  # so that it names the right column
+        features = columns.of(X)
+        features = with_ones(features) if intercept else features
         costs = C if weight is None else C * weight
         size = counted.shape[1]
         given: dict[str, Any] = dict(formulation=self.formulation, C=costs, classes=size, start=start)
@@ -203,7 +208,7 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
                 solution = admm.solve(features, numbers, tol=tol, max_epochs=max_iter, **given)
             else:
                 solution = multiclass_dual.run(features, numbers, seed=seed, **given, **limits)
-        self._store(solution, classes, counted)
+        self._store(solution, classes, counted, columns)
         self.calibration_ = of_classes(self, *rows, splits)
         keep_dual(self, counted.dual(solution.alpha))
         self._say(watch, solution)
@@ -229,6 +234,8 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         counted, watch, seed = counted_labels(problems.Y, sample_weight), Watch(self, "epoch"), self._seed()
         start = watch.start(counted.start(last_dual(self, classes, n)), counted.shape)
         X, Y, weight = counted.of_rows(X), counted.of_rows(problems.Y), counted.weights(sample_weight)
+        columns = used_columns(X)
+        X = columns.of(X)
         with precision(X.dtype), watch:
             solution = multiclass_dual.run_multilabel(
                 with_ones(X) if intercept else X,
@@ -239,7 +246,7 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
                 observe=watch.observer(watch.dual),
                 **limits,
             )
-        self._store(solution, classes, counted)
+        self._store(solution, classes, counted, columns)
         self.calibration_ = None
         keep_dual(self, counted.dual(solution.alpha))
         self._say(watch, solution)
@@ -257,17 +264,17 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         found = dict(epochs=self.n_iter_, objective=solution.primal, relative_gap=solution.gap)
         watch.end(self.reason_, **found)
 
-    def _store(self, solution, classes, counted: Counted):
+    def _store(self, solution, classes, counted: Counted, columns: UsedColumns):
         from xmcjax._platform import said_of_host
         from xmcjax.solvers import REMEDY, Status
 
-        W, d = solution.W, self.n_features_in_
+        W, d = solution.W, len(solution.W) - bool(self.fit_intercept)
         if solution.status == Status.NONFINITE:
             raise ValueError(f"the numbers overflowed: {REMEDY[Status.NONFINITE]}")
         if len(classes) == 2:
             W = W[:, 1:] if self.formulation.startswith("ovr") else W[:, 1:] - W[:, :1]
         self.classes_ = classes
-        self.coef_ = counted.every(np.ascontiguousarray(W[:d].T))
+        self.coef_ = counted.every(columns.every(np.ascontiguousarray(W[:d].T)))
         bias = W[d].copy() if self.fit_intercept else np.zeros(W.shape[1], W.dtype)
         self.intercept_ = counted.every(bias, -np.inf)
         self.n_iter_ = solution.epochs + solution.newton_steps

@@ -15,6 +15,7 @@ from xmcjax._arguments import job_count, name_of, renamed, whole_number
 from xmcjax._options import SHARED, Real
 from xmcjax._range import check_range
 from xmcjax._sizes import rows_and_entries, with_rows
+from xmcjax._used_columns import UsedColumns, used_columns
 from xmcjax.estimators._checkpoint import Checkpoint
 from xmcjax.estimators._counted import Counted, counted_classes
 from xmcjax.estimators._inputs import checked_data
@@ -188,6 +189,10 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
         X, numbers, weight = counted.of_rows(X), counted.numbers(numbers), counted.weights(weight)
         weight = np.ones(len(numbers)) if weight is None else weight
         W0, b0 = (None, None) if begin is None else (part[..., counted.places] for part in begin)
+        columns = used_columns(X)
+        X = columns.of(X)
+        if W0 is not None and columns.numbers is not None:
+            W0 = np.ascontiguousarray(W0[columns.numbers])
         width, count = X.shape[1], counted.shape[1]
         small = X.shape[0] * (width + count) <= _SMALL
         size = (X.nnz if sp.issparse(X) else X.shape[0] * width) * count
@@ -223,7 +228,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
                     solution = run(problem, self.solver, hp, **more, **kept)
                 W, bias = _on_the_host(solution.W)[:, :width], np.asarray(solution.bias)
             solution = solution._replace(reason=said_of_device(solution.reason))
-        self._store(solution, W, bias, counted)
+        self._store(solution, W, bias, counted, columns)
         watch.end(solution.reason, iterations=self.n_iter_, objective=self.objective_)
         warn_of_empty(counted.empty, counted.classes)
         return self
@@ -248,7 +253,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
     def _link(self):
         return "softmax"
 
-    def _store(self, solution, W, bias, counted: Counted):
+    def _store(self, solution, W, bias, counted: Counted, columns: UsedColumns):
         from xmcjax.solvers import REMEDY, Status
 
         if solution.status == Status.NONFINITE:
@@ -256,7 +261,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
         self._form = "classes"
         if len(self.classes_) == 2:
             W, bias = W[1:] - W[:1], bias[1:] - bias[:1]
-        self.coef_ = counted.every(np.array(W, order="C"))
+        self.coef_ = counted.every(columns.every(np.array(W, order="C")))
         self.intercept_ = counted.every(bias.copy(), -np.inf)
         self.objective_, self.status_, self.reason_ = solution.value, solution.status, solution.reason
         self.n_iter_, self.history_ = max(solution.history[-1].steps, 1), solution.history

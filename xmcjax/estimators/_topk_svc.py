@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from xmcjax._arguments import name_of, renamed, whole_number
 from xmcjax._options import SHARED, THREADS, Real
 from xmcjax._range import check_range
+from xmcjax._used_columns import UsedColumns, used_columns
 from xmcjax.estimators._calibration import check as check_calibration
 from xmcjax.estimators._calibration import of_classes, splits_of_classes
 from xmcjax.estimators._counted import Counted, counted_classes
@@ -222,12 +223,14 @@ class TopKSVC(Probabilities, LinearClassifier):
         splits = splits_of_classes(self, X, classes, numbers, sample_weight, k + 1)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         with precision(X.dtype):
-            weights = self._solve(X, numbers, k, C, gamma, weight, classes, counted, tol, max_iter, seed)
+            more = classes, counted, tol, max_iter, seed
+            weights, columns = self._solve(X, numbers, k, C, gamma, weight, *more)
         self.classes_, self._form = classes, "classes"
         if len(classes) == 2:
             weights = weights[1:] - weights[:1]
         bias = self.fit_intercept and self.kernel == "linear"
-        self.coef_ = counted.every(np.ascontiguousarray(weights[:, :-1] if bias else weights))
+        coef = np.ascontiguousarray(weights[:, :-1] if bias else weights)
+        self.coef_ = counted.every(columns.every(coef))
         # with a kernel the bias is a part of it, 1 in every product: Σ_i a_i
         intercept = (
             weights[:, -1].copy()
@@ -242,7 +245,10 @@ class TopKSVC(Probabilities, LinearClassifier):
         return self
 
     def _solve(self, X: Any, y, k, C, gamma, weight, classes, counted: Counted, tol, max_iter, seed):
-        """Weights [m, d] of the classes that count, the bias last; with a kernel coefficients of all rows."""
+        """(weights of the classes that count, the bias last; the columns that they are of, [m, d']).
+
+        With a kernel these are coefficients of all rows.
+        """
         import jax
 
         from xmcjax._platform import said_of_host
@@ -254,9 +260,11 @@ class TopKSVC(Probabilities, LinearClassifier):
         if self.kernel == "precomputed":
             products = self._inner_products(X)
             products = counted.of_rows(counted.of_rows(products).T).T
-            X = topk_sdca.Gram(jax.numpy.asarray(products))
+            columns, X = UsedColumns(X.shape[1]), topk_sdca.Gram(jax.numpy.asarray(products))
         else:
-            X = with_ones(counted.of_rows(X)) if self.fit_intercept else counted.of_rows(X)
+            X = counted.of_rows(X)
+            columns = used_columns(X)
+            X = with_ones(columns.of(X)) if self.fit_intercept else columns.of(X)
         more = dict(tol=tol, max_epochs=max_iter, start=start, observe=watch.observer(watch.dual))
         with watch:
             if self.solver == "admm":
@@ -285,7 +293,7 @@ class TopKSVC(Probabilities, LinearClassifier):
                 stacklevel=4,  # the caller of a decorated method
             )
         W = counted.every_row(found.W) if self.kernel == "precomputed" else found.W
-        return np.ascontiguousarray(W.T)
+        return np.ascontiguousarray(W.T), columns
 
     def _inner_products(self, X):
         K = X.toarray() if sp.issparse(X) else X

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._arguments import number
+from xmcjax._used_columns import UsedColumns
 from xmcjax.losses import MarginLoss
 
 
@@ -28,6 +29,7 @@ class TrainingSet:
         solve: (positive rows, loose) ↦ (w [d], b), the optimum of one binary problem; `loose`
             stops at ε₀ ‖∇f(0)‖, else at the tolerance of training.
         weight: s > 0 of the rows, float64 [n]; None for ones.
+        columns: those of all features that X has, where most of them have no entry; None for all.
 
     Example:
         >>> from xmcjax.losses import squared_hinge
@@ -44,6 +46,12 @@ class TrainingSet:
     bias: bool
     solve: Callable[[np.ndarray, bool], tuple[np.ndarray, float]]
     weight: np.ndarray | None = None
+    columns: UsedColumns | None = None
+
+    @property
+    def n_features(self) -> int:
+        """Of all features."""
+        return self.X.shape[1] if self.columns is None else self.columns.width
 
     @functools.cached_property
     def n(self) -> float:
@@ -78,7 +86,8 @@ class Labels:
 class Starts:
     """Starting weights of k labels: w_j = scale_j · base + sparse_j, and the bias.
 
-    In this form the cost of a start grows with the positives of the label, not with the features.
+    In this form the cost of a start grows with the positives of the label, not with the features. These are
+    all features, or those of :class:`TrainingSet`.
 
     Attributes:
         base: [d], shared by all labels; None where every scale is 0.
@@ -102,6 +111,13 @@ class Starts:
         """The same start for k labels: `base`, or zero."""
         scale = np.full(k, 0.0 if base is None else 1.0)
         return cls(base, scale, sp.csr_array((k, d)), np.full(k, float(bias)))
+
+    def over(self, columns: UsedColumns) -> Starts:
+        """The same over the columns that training works on; the weights of others would end at 0."""
+        if columns.numbers is None or self.sparse.shape[1] == columns.count:
+            return self
+        base = None if self.base is None else self.base[columns.numbers]
+        return dataclasses.replace(self, base=base, sparse=columns.of(self.sparse))
 
     def dense(self) -> tuple[np.ndarray, np.ndarray]:
         """(W0 [d, k], b0 [k]) as arrays."""

@@ -45,7 +45,7 @@ class Problems:
         data, options = self._data, self._options
         mean, has_bias = self._rule.total / self._rule.n, options.fit_intercept
         self._starts = options.init.prepare(
-            TrainingSet(data.X, data.Y, mean, options.loss, has_bias, solve, data.weight)
+            TrainingSet(data.X, data.Y, mean, options.loss, has_bias, solve, data.weight, data.columns)
         )
 
     def starts(self, ids: list[int]) -> Starts:
@@ -107,7 +107,7 @@ class Problems:
 
     def _starts_of(self, labels: Labels) -> Starts:
         assert self._starts is not None, "prepare_starts comes first"
-        return self._starts(labels)
+        return self._starts(labels).over(self._data.columns)
 
     def _labels(self, ids: list[int]) -> Labels:
         indptr, indices = self._data.Y.indptr, self._data.Y.indices

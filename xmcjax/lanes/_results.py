@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xmcjax._used_columns import UsedColumns
 from xmcjax.lanes._clipping import NOTHING_RAISED, Raised
 from xmcjax.lanes._job import Weights
 from xmcjax.lanes._lanes import StepRecord
@@ -108,6 +109,7 @@ class Output:
         sink: called with each result, one call at a time.
         observe: called with the numbers of every step, or None.
         stop: set when one of them fails; neither is called after that.
+        columns: that training works on, by whose places results name their features.
     """
 
     def __init__(
@@ -115,13 +117,16 @@ class Output:
         sink: Callable[[LabelResult], None],
         observe: Callable[[StepRecord], None] | None,
         stop: StopFlag,
+        columns: UsedColumns,
     ):
-        self._sink, self._observe, self._stop = sink, observe, stop
+        self._sink, self._observe, self._stop, self._columns = sink, observe, stop, columns
         self._lock = threading.Lock()
         self.summary = Summary()
 
     def result(self, result: LabelResult) -> None:
         """Of a label that is done."""
+        if self._columns.numbers is not None:
+            result = result._replace(indices=self._columns.numbers[result.indices])
         with self._lock:
             self.summary.add(result)
             self._hand_out(self._sink, result)

@@ -40,7 +40,7 @@ class Trainer:
         self._options = options
         self._counts = np.diff(self._data.Y.indptr)
         self._stop = StopFlag()
-        self._output = Output(sink, observe, self._stop)
+        self._output = Output(sink, observe, self._stop, self._data.columns)
         self._wanted: set[int] | None = None
 
     def again(self, sink: Callable[[LabelResult], None], stop: StopFlag) -> Self:
@@ -52,7 +52,7 @@ class Trainer:
         """
         other = copy.copy(self)
         other._stop = stop  # noqa: SLF001 - a copy of self
-        other._output = Output(sink, None, stop)  # noqa: SLF001
+        other._output = Output(sink, None, stop, self._data.columns)  # noqa: SLF001
         return other
 
     @property

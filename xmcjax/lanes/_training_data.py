@@ -1,4 +1,4 @@
-"""The data of a training run: checked, in the order of training, and made an operator."""
+"""The data of a training run: checked, in the order of training, its used columns, and made an operator."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from xmcjax import _sparse, linops
 from xmcjax._arguments import whole_number
 from xmcjax._labels import label_matrix
 from xmcjax._range import check_norms, check_range
+from xmcjax._used_columns import UsedColumns, used_columns
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._queue import by_positives
@@ -22,12 +23,13 @@ class TrainingData:
     """Rows that count, in the order of training.
 
     Attributes:
-        X: features, CSR or an array, [n, d].
+        X: features, CSR or an array, [n, d], of which most columns have an entry.
         Y: labels, CSC [n, L] of ones.
         op: X as an operator on the default device.
         weight: s of the rows, [n]; None for ones.
         row_weight: C s, [n], or [1] without s.
         label_weights: weights of the rows by label, besides s; None for ones.
+        columns: those that X has, of the features that were given.
     """
 
     X: Any
@@ -36,6 +38,7 @@ class TrainingData:
     weight: np.ndarray | None
     row_weight: np.ndarray
     label_weights: LabelWeights | None
+    columns: UsedColumns
 
     @property
     def dtype(self) -> np.dtype:
@@ -72,19 +75,22 @@ def training_data(X, Y, sample_weight, label_weights: LabelWeights | None, optio
         weight = weight[kept]
     if label_weights is not None and len(label_weights.positive) != Y.shape[1]:
         raise ValueError(f"expected weights of {Y.shape[1]} labels, got {len(label_weights.positive)}")
+    options.init.check(X.shape[1], Y.shape[1], options.fit_intercept)
+    # starting weights that were asked for stay as they are, in columns without entries too
+    columns = used_columns(X) if options.max_iter > 0 else UsedColumns(X.shape[1])
+    X = columns.of(X)
     backend = _backend(options.backend, X)
     if backend == "native" and sp.issparse(X):
         order = _by_length(X)
         X, Y = X[order], Y[order]
         weight = None if weight is None else weight[order]
     Y = label_columns(Y)
-    options.init.check(X.shape[1], Y.shape[1], options.fit_intercept)
     op = linops.make(X, backend=backend)
     if backend == "native" and sp.issparse(X) and isinstance(op, linops.Csr) and X.dtype == op.dtype:
         X = op.to_scipy()  # the sorted copy goes
     row_weight = options.C * (np.ones(1) if weight is None else weight)
     check_range("expected C times the sample weights", row_weight, np.dtype(op.dtype))
-    return TrainingData(X, Y, op, weight, row_weight, label_weights)
+    return TrainingData(X, Y, op, weight, row_weight, label_weights, columns)
 
 
 def _backend(backend: str, X) -> str:

@@ -243,7 +243,7 @@ class Host:
 
     def _laid_out(self, V: np.ndarray) -> np.ndarray:
         """[d+1, K] as the scores want it, and back."""
-        return np.ascontiguousarray(V.T) if self._scores.axis == 0 else V
+        return np.ascontiguousarray(V.T if self._scores.axis == 0 else V)
 
     def _at(self, V: np.ndarray) -> Point:
         Z = self._scores.product(V)

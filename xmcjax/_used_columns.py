@@ -1,0 +1,97 @@
+"""The columns of sparse features that have an entry: training works on these where most have none.
+
+A column that no row has adds nothing to a score. Its weight is in the penalty alone, which is least at 0, so
+the weight is 0 at the minimum, whatever it starts from. But vectors of all features cost as much as if every
+column had entries: with 1,000,000 features, of which 54,000 are in use, that was 17 times the time of a fit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import _sparse
+
+# Columns are left out where this part of them has no entry, and so many: below that the time of a fit does
+# not change much, or at all.
+_PART, _LEAST = 0.5, 4096
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class UsedColumns:
+    """Those columns that a fit works on.
+
+    Attributes:
+        width: d, of all columns.
+        numbers: of those that are used, ascending, [d']; None for all of them.
+    """
+
+    width: int
+    numbers: np.ndarray | None = None
+
+    @property
+    def count(self) -> int:
+        """d', of those that are used."""
+        return self.width if self.numbers is None else len(self.numbers)
+
+    @functools.cached_property
+    def _places(self) -> np.ndarray:
+        """Of each column among those that are used, [d]; −1 for the others."""
+        assert self.numbers is not None
+        places = np.full(self.width, -1, np.int32 if self.count < 2**31 else np.int64)
+        places[self.numbers] = np.arange(self.count, dtype=places.dtype)
+        return places
+
+    def of(self, matrix: Any) -> Any:
+        """These columns of a matrix [m, d], trusted CSR or an array."""
+        if self.numbers is None:
+            return matrix
+        if not sp.issparse(matrix):
+            return matrix[:, self.numbers]
+        data, indptr = matrix.data, matrix.indptr
+        indices = self._places[matrix.indices]
+        kept = indices >= 0
+        if not kept.all():
+            before = np.concatenate([[0], np.cumsum(kept)])
+            data, indices, indptr = data[kept], indices[kept], before[indptr]
+        parts = data, indices.astype(matrix.indices.dtype, copy=False), indptr
+        return _sparse.trusted_csr(type(matrix), parts, (matrix.shape[0], self.count))
+
+    def every(self, array: np.ndarray) -> np.ndarray:
+        """Of all columns, [m, d], what is known of these, [m, d']; 0 for the others."""
+        if self.numbers is None:
+            return array
+        all_of_them = np.zeros((len(array), self.width), array.dtype)
+        all_of_them[:, self.numbers] = array
+        return all_of_them
+
+
+def used_columns(X: Any) -> UsedColumns:
+    """What a fit of these features works on.
+
+    Args:
+        X: [n, d], trusted CSR, or an array, of which all columns are used.
+
+    Example:
+        >>> few = sp.csr_array(([1.0, 2.0], ([0, 1], [7, 90_000])), shape=(2, 100_000))
+        >>> used_columns(few).numbers.tolist(), used_columns(few).of(few).toarray().tolist()
+        ([7, 90000], [[1.0, 0.0], [0.0, 2.0]])
+        >>> used_columns(np.eye(3)).numbers is None
+        True
+    """
+    width = X.shape[1]
+    most = min(int((1 - _PART) * width), width - _LEAST)
+    if not sp.issparse(X) or most < 1:
+        return UsedColumns(width)
+    used, size = np.zeros(width, bool), max(width, _LEAST)
+    # where many are used, the first rows show it
+    for first in range(0, X.nnz, size):
+        used[X.indices[first : first + size]] = True
+        if np.count_nonzero(used) > most:
+            return UsedColumns(width)
+    numbers = np.flatnonzero(used)
+    return UsedColumns(width, numbers if len(numbers) else np.zeros(1, np.int64))
