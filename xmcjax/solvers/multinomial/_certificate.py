@@ -165,7 +165,7 @@ class Certifier:
         """Xᵀ R."""
         if sp.issparse(self._X):
             return _products.transposed(self._X, R, self._rows.threads)
-        return self._X.T @ R
+        return (R.T @ self._X).T  # BLAS reads X by rows, which for few columns of R is twice as fast
 
     def _sizes(self, w) -> np.ndarray:
         """|X| w, [n]."""
