@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import tracemalloc
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from tests.support.lanes import matrix, train
 from xmcjax import MulticlassSVC, MultinomialLogisticRegression, OneVsAllClassifier, TopKSVC
 from xmcjax.estimators import OutOfTimeError, fit_with_state, state_of_run
 from xmcjax.inits import Init, Starts
+from xmcjax.models import ArrayModel, decision_function, predict_topk
 
 D, N = 20_000, 120
 
@@ -169,6 +171,24 @@ def test_a_run_goes_on_where_its_time_was_over(problem, tmp_path):
     whole = MultinomialLogisticRegression("lbfgs", tol=1e-6).fit(wide, y)
     assert model.objective_ == pytest.approx(whole.objective_, rel=1e-6)
     np.testing.assert_allclose(model.coef_, whole.coef_, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_prediction_with_all_weights_reads_those_of_the_rows(problem, dtype):
+    wide, columns, few, _ = problem
+    coef = np.random.default_rng(0).normal(size=(20, D)).astype(dtype)
+    bias, X = np.zeros(20, dtype), wide.astype(dtype)
+    models = ArrayModel(coef, bias), ArrayModel(np.ascontiguousarray(coef[:, columns]), bias)
+    rows = X, few.astype(dtype)
+    tracemalloc.start()
+    (found, scores), reference = predict_topk(models[0], X, 3), predict_topk(models[1], rows[1], 3)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < coef.nbytes / 2
+    np.testing.assert_array_equal(found, reference[0])
+    np.testing.assert_array_equal(scores, reference[1])
+    ours, theirs = (decision_function(model, some) for model, some in zip(models, rows, strict=True))
+    np.testing.assert_array_equal(ours, theirs)
 
 
 def test_without_entries(problem):

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._arguments import number, thread_count, whole_number
+from xmcjax._used_columns import UsedColumns, used_columns
 from xmcjax.models._arrays import ArrayModel
 from xmcjax.models._base import WeightSource
 from xmcjax.models._linear import LinearModel
@@ -190,6 +191,7 @@ def _on_the_host(
     # dense rows have all features: a pass over the weights by label serves some dozens of them at a time
     rows = X.shape[0] if sp.issparse(X) else 1
     lowest, end = model.label_range
+    columns: UsedColumns | None = None
     size = label_block
     if size is None:
         of_a_label = model.n_features
@@ -205,7 +207,10 @@ def _on_the_host(
             continue
         coef, bias = _weights(model, first, last)
         bias = np.where(trained, bias, -np.inf).astype(dtype)
-        yield first, weights_of(coef.astype(dtype, copy=False), bias, rows)
+        # a matrix of all weights is put in another order for sparse rows: of the columns that these have
+        if columns is None and not sp.issparse(coef) and coef.shape[0] > 1:
+            columns = used_columns(X)
+        yield first, weights_of(coef.astype(dtype, copy=False), bias, rows, columns)
 
 
 def _weights(model: WeightSource, first: int, last: int) -> tuple[Any, np.ndarray]:

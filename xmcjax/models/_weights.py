@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse, native
+from xmcjax._used_columns import UsedColumns
 
 # Rows up to which it is less work to go through all weights than to order them by feature, and dense rows of
 # a thread beyond which they are ordered by label.
@@ -57,14 +58,19 @@ class Weights:
             _rank(z, scores[part], labels[part], first, threads)
 
 
-def weights_of(coef, bias: np.ndarray, rows: int | None = None) -> Weights:
+def weights_of(
+    coef, bias: np.ndarray, rows: int | None = None, columns: UsedColumns | None = None
+) -> Weights:
     """The form that suits.
 
     Args:
         coef: weights of a checked model, CSR or an array [L, d].
         bias: [L], of the dtype of the weights.
         rows: that are to be predicted at a time, where it is once; None where the weights are kept.
+        columns: those that the rows have, where they are known; None for all.
     """
+    if columns is not None and columns.numbers is not None and not sp.issparse(coef):
+        return AllWeights(columns.of(coef), bias, columns)
     coef = _sparse.csr(coef) if sp.issparse(coef) else coef
     if not sp.issparse(coef) or coef.nnz >= _DENSE * coef.shape[0] * coef.shape[1] > 0:
         return AllWeights(coef.toarray() if sp.issparse(coef) else coef, bias)
@@ -79,10 +85,11 @@ class AllWeights(Weights):
     Args:
         coef: [L, d].
         bias: [L].
+        columns: of sparse rows, that the weights are of; None for all.
     """
 
-    def __init__(self, coef: np.ndarray, bias: np.ndarray):
-        self._W, self.bias = coef.T, bias
+    def __init__(self, coef: np.ndarray, bias: np.ndarray, columns: UsedColumns | None = None):
+        self._W, self.bias, self._columns = coef.T, bias, columns
 
     @functools.cached_property
     def _by_feature(self) -> np.ndarray:
@@ -90,7 +97,8 @@ class AllWeights(Weights):
         return np.ascontiguousarray(self._W)
 
     def rows(self, X):
-        return _sparse.csr(X) if sp.issparse(X) else X
+        X = _sparse.csr(X) if sp.issparse(X) else X
+        return X if self._columns is None else self._columns.of(X)
 
     def scores(self, X, labels: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
         W, bias = self._by_feature if sp.issparse(X) else self._W, self.bias
