@@ -119,6 +119,13 @@ def test_a_saved_model_is_the_start(problem, tmp_path):
     ours = OneVsAllClassifier(pretrained=tmp_path / "wide", **options).fit(wide, y)
     reference = OneVsAllClassifier(pretrained=tmp_path / "few", **options).fit(few, y)
     np.testing.assert_array_equal(dense(ours.coef_), spread(reference.coef_, columns))
+    # a class that comes later begins as the saved model has it
+    again = [
+        OneVsAllClassifier(pretrained=tmp_path / name, warm_start=True, **options).fit(X, y)
+        for name, X in (("wide", wide), ("few", few))
+    ]
+    of_both = [one.fit(X, np.array([0, 1, 9])[y]).coef_ for one, X in zip(again, (wide, few), strict=True)]
+    np.testing.assert_array_equal(dense(of_both[0]), spread(of_both[1], columns))
     # without a step all of it is kept
     kept = OneVsAllClassifier(pretrained=tmp_path / "wide", init="pretrained", max_iter=0)
     kept.fit(wide, y)
@@ -223,8 +230,25 @@ def test_few_columns_are_kept():
     assert used_columns(sp.csr_matrix((3, 4097))).numbers.tolist() == [0]
 
 
-def test_columns_of_a_matrix_that_has_others():
+@pytest.mark.parametrize("entries", [3, 3_000], ids=["few", "many"])
+def test_columns_of_a_matrix_that_has_others(entries):
     columns = used_columns(sp.csr_matrix(([1.0, 1.0], ([0, 0], [3, 9_000])), shape=(1, 10_000)))
-    other = sp.csr_matrix(([2.0, 4.0, 5.0], ([0, 1, 1], [9_000, 4, 3])), shape=(2, 10_000))
-    assert columns.of(other).toarray().tolist() == [[0, 2], [5, 0]]
-    assert columns.of(other.toarray()).tolist() == [[0, 2], [5, 0]]
+    other = np.zeros((entries, 10_000))
+    other[np.arange(entries), np.resize([9_000, 4, 3, 9_999, 0], entries)] = np.arange(1, entries + 1)
+    expected = other[:, [3, 9_000]]
+    np.testing.assert_array_equal(columns.of(sp.csr_matrix(other)).toarray(), expected)
+    np.testing.assert_array_equal(columns.of(other), expected)
+
+
+def test_columns_of_which_there_are_too_many_for_memory():
+    """Nothing of the size of all columns is made where entries are few."""
+    X = sp.csr_matrix(([1.0, 2.0], ([0, 1], [7, 2**31 - 2])), shape=(2, 2**31 - 1))
+    tracemalloc.start()
+    columns = used_columns(X)
+    assert columns.of(X).toarray().tolist() == [[1, 0], [0, 2]]
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+    # and where more of them are used than may be
+    assert used_columns(sp.csr_matrix(np.eye(1, 4200, 7))).numbers.tolist() == [7]
+    many = sp.csr_matrix((np.ones(262), (np.zeros(262, int), np.arange(262))), shape=(1, 4200))
+    assert used_columns(many).numbers is None

@@ -19,6 +19,8 @@ from xmcjax import _sparse
 # Columns are left out where this part of them has no entry, and so many: below that the time of a fit does
 # not change much, or at all.
 _PART, _LEAST = 0.5, 4096
+# Where there are so many times as many columns as entries, nothing is made of the size of all columns.
+_FEW = 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,12 +41,20 @@ class UsedColumns:
         return self.width if self.numbers is None else len(self.numbers)
 
     @functools.cached_property
-    def _places(self) -> np.ndarray:
+    def _all_places(self) -> np.ndarray:
         """Of each column among those that are used, [d]; −1 for the others."""
         assert self.numbers is not None
         places = np.full(self.width, -1, np.int32 if self.count < 2**31 else np.int64)
         places[self.numbers] = np.arange(self.count, dtype=places.dtype)
         return places
+
+    def _places(self, columns: np.ndarray) -> np.ndarray:
+        """Of these columns among those that are used; −1 for the others."""
+        assert self.numbers is not None
+        if _FEW * len(columns) > self.width:
+            return self._all_places[columns]
+        places = np.minimum(np.searchsorted(self.numbers, columns), self.count - 1)
+        return np.where(self.numbers[places] == columns, places, -1)
 
     def of(self, matrix: Any) -> Any:
         """These columns of a matrix [m, d], trusted CSR or an array."""
@@ -53,7 +63,7 @@ class UsedColumns:
         if not sp.issparse(matrix):
             return matrix[:, self.numbers]
         data, indptr = matrix.data, matrix.indptr
-        indices = self._places[matrix.indices]
+        indices = self._places(matrix.indices)
         kept = indices >= 0
         if not kept.all():
             before = np.concatenate([[0], np.cumsum(kept)])
@@ -87,11 +97,18 @@ def used_columns(X: Any) -> UsedColumns:
     most = min(int((1 - _PART) * width), width - _LEAST)
     if not sp.issparse(X) or most < 1:
         return UsedColumns(width)
+    if _FEW * X.nnz <= width:
+        numbers = np.unique(X.indices).astype(np.int64)
+        return UsedColumns(width, _or_one(numbers) if len(numbers) <= most else None)
     used, size = np.zeros(width, bool), max(width, _LEAST)
     # where many are used, the first rows show it
     for first in range(0, X.nnz, size):
         used[X.indices[first : first + size]] = True
         if np.count_nonzero(used) > most:
             return UsedColumns(width)
-    numbers = np.flatnonzero(used)
-    return UsedColumns(width, numbers if len(numbers) else np.zeros(1, np.int64))
+    return UsedColumns(width, _or_one(np.flatnonzero(used)))
+
+
+def _or_one(numbers: np.ndarray) -> np.ndarray:
+    """Numbers of columns, of which there is to be one."""
+    return numbers if len(numbers) else np.zeros(1, np.int64)

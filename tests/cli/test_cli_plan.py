@@ -106,6 +106,13 @@ def test_labels_beyond_memory_are_refused_before_they_are_counted(xmcjax, monkey
     assert len(said.splitlines()) == 1
 
 
+def test_features_that_no_row_has_do_not_make_a_plan_too_large(plan, monkeypatch, tmp_path):
+    monkeypatch.setattr("xmcjax.cli.plan.usable_memory", lambda: 1 << 30)
+    (tmp_path / "train.txt").write_text("4 200000000 2\n0 0:1\n1 1:1\n0 0:2\n1 1:3\n")
+    said = plan("--train", tmp_path / "train.txt", "--n-jobs", 1)
+    assert said["data"]["features"] == 200_000_000 and said["memory"]["bytes"] < 1 << 30
+
+
 @pytest.mark.parametrize(
     ("megabytes", "remedy"),
     [

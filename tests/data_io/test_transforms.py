@@ -253,3 +253,11 @@ def test_a_number_that_is_not_finite_is_found_beside_the_largest(wrong, dtype):
     for given in (X, sp.csr_array(X)):
         with pytest.raises(ValueError, match=f"expected finite features, got {wrong} in row 2, column 1"):
             fit_transforms("unit", X).apply(given)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+def test_numbers_that_overflowed_on_the_way_are_not_negative(form):
+    X = form(np.array([[3e38], [0], [0], [0]], np.float32))
+    with np.errstate(all="ignore"):
+        found = fit_transforms("idf,unit,sqrt", X).apply(X)
+    assert np.isnan(found.max())

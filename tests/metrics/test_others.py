@@ -250,3 +250,9 @@ def test_label_precision_recall_takes_every_form_of_truth(form):
         refused[7, 4] = wrong
         with pytest.raises(ValueError, match=rf"expected 0 and 1, found {wrong} in row 7, label 4"):
             metrics.label_precision_recall(form(refused), scores)
+
+
+def test_f1_is_a_number_of_python():
+    for y_true, y_pred in (([1, 0], [1, 1]), ([[1, 0]], [[1, 1]])):
+        assert type(metrics.micro_f1(y_true, y_pred)) is float
+        assert type(metrics.macro_f1(y_true, y_pred)) is float

@@ -116,9 +116,9 @@ def run(options: Options) -> None:
         del dataset
         X, Y, shape = data.X, data.Y, shape_of(data.X, data.Y)
         reading = time.perf_counter() - begin
-        _check_memory(options, shape, trainer.threads, 0.0, here)  # before anything of every label is made
-        counts = np.bincount(Y.indices, minlength=Y.shape[1])
-        found, trained = forecast(X, Y, trainer), as_trained(X, shape)
+        trained = as_trained(X, shape)
+        _check_memory(options, trained, trainer.threads, 0.0, here)  # before anything of every label is made
+        counts, found = np.bincount(Y.indices, minlength=Y.shape[1]), forecast(X, Y, trainer)
     else:
         options.files.check()
         shape, reading = _parsed(options.shape), 0.0

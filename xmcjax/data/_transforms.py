@@ -373,7 +373,8 @@ def _values(X: Matrix) -> np.ndarray:
 
 def _refuse_negative(name: str, X: Matrix) -> None:
     values = _values(X)
-    if values.min(initial=0) >= 0:
+    # one number says it for all but NaN, of numbers that an earlier transform let overflow
+    if values.min(initial=0) >= 0 or not (values < 0).any():
         return
     if sp.issparse(X):
         place = int(np.flatnonzero(values < 0)[0])

@@ -110,6 +110,7 @@ class Continued(Init):
             if fresh is None or there.all():
                 return Starts(None, np.zeros(len(ids)), coef[ids], intercept[ids])
             made = fresh(labels)
+            made = made if data.columns is None else made.over(data.columns)
             own, new = sp.diags_array(there.astype(float)), sp.diags_array((~there).astype(float))
             return Starts(
                 made.base,

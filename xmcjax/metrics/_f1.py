@@ -97,7 +97,7 @@ def micro_f1(y_true, y_pred) -> float:
     """
     true, predicted = _given(y_true, y_pred)
     if not sp.issparse(true) and true.dtype != object:  # an order of objects may be refused
-        return np.count_nonzero(true == predicted) / len(true)
+        return float(np.count_nonzero(true == predicted) / len(true))
     both, true, predicted = _counts(true, predicted)
     total = true.sum() + predicted.sum()
     return float(2 * both.sum() / total) if total else 0.0
