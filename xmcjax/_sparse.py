@@ -243,7 +243,7 @@ def refuse_masked(X, name: str) -> None:
     """TypeError where X is a masked array: what is behind its mask would be taken for data."""
     if isinstance(X, np.ma.MaskedArray):
         raise TypeError(
-            f"{name}: expected an array without a mask, found a masked array: give X.filled(value)"
+            f"{name}: expected an array without a mask, found a masked array: give {name}.filled(value)"
         )
 
 

@@ -148,7 +148,10 @@ def test_parts_grow_up_to_the_whole_after_short_steps():
 def test_what_ends_a_part(step, part):
     (*_, first, following) = after([*[(RUNNING, 3, 0.01)] * 3, step], first=1e-2)
     assert first == pytest.approx(1e-2)
-    assert following == part if part in (None, 1.0) else first < following < part
+    if part in (None, 1.0):
+        assert following == part
+    else:
+        assert first is not None and following is not None and first < following < part
 
 
 def test_no_part_is_taken_late():

@@ -367,6 +367,7 @@ def test_starts_in_any_order_of_memory(kind, dtype):
     W0 = np.random.default_rng(0).normal(size=(30, 3)).astype(dtype)
     with jax.enable_x64(dtype == np.float64):
         problem = helpers.problem(helpers.KINDS[kind](X), y, intercept=True)
-        found = [multinomial.run(problem, "block_newton", W0=np.array(W0, order=order)) for order in "CF"]
+        starts = np.ascontiguousarray(W0), np.asfortranarray(W0)
+        found = [multinomial.run(problem, "block_newton", W0=start) for start in starts]
     assert found[0].value == found[1].value
     np.testing.assert_array_equal(found[0].W, found[1].W)

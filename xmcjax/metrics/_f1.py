@@ -65,11 +65,8 @@ def _places(true: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.nda
         least = int(min(true.min(), predicted.min()))
         size = int(max(true.max(), predicted.max())) + 1 - min(least, 0)
         if size <= _SPREAD * len(true):
-            if least >= 0:
-                places = (y.astype(np.int64, copy=False) for y in (true, predicted))
-            else:
-                places = (y.astype(np.int64) - least for y in (true, predicted))
-            return *places, size
+            true, predicted = (y.astype(np.int64, copy=False) for y in (true, predicted))
+            return (true, predicted, size) if least >= 0 else (true - least, predicted - least, size)
     # numbers or strings with gaps: by their place among those that occur
     classes, places = np.unique(np.concatenate([true, predicted]), return_inverse=True)
     return places[: len(true)], places[len(true) :], len(classes)
