@@ -8,7 +8,7 @@ import math
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from xmcjax._options import flag_of
 from xmcjax.cli._options import check_names, list_flags, taken
@@ -18,6 +18,11 @@ from xmcjax.models import check_regular
 _FLAG = "--config"
 #: Shows the options that a command would use, and does nothing else.
 PRINT = "--print-config"
+
+
+class _Flag(NamedTuple):
+    default: Any
+    hint: Any  #: its type
 
 
 def read_config(arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -105,7 +110,7 @@ def _flags_of(config: dict[str, Any], options: type) -> list[str]:
             raise ValueError(
                 f"{_FLAG}: expected a number, a text or a list of them for {name}, found {value!r}"
             )
-        numbers = _numbers(field, options)
+        numbers = _numbers(field.hint)
         for v in values:
             if numbers and not isinstance(v, numbers):
                 kind = "a number" if float in numbers else "a whole number"
@@ -132,25 +137,20 @@ def toml(options: Any) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def _fields(options: type) -> dict[str, Any]:
+def _fields(options: type) -> dict[str, _Flag]:
     """The flags of a dataclass and of those within it, by name."""
-    found: dict[str, Any] = {}
+    found: dict[str, _Flag] = {}
+    hints = get_type_hints(options)
     for field in dataclasses.fields(options):
         if dataclasses.is_dataclass(field.default_factory):
             found |= _fields(field.default_factory)
         else:
-            found[field.name] = field
+            found[field.name] = _Flag(field.default, hints[field.name])
     return found
 
 
-def _numbers(field: dataclasses.Field, options: type) -> tuple[type, ...]:
-    """The types of the numbers that an option takes; none where it takes texts."""
-    places = [options, *(f.default_factory for f in dataclasses.fields(options))]
-    (hint,) = (
-        get_type_hints(place)[field.name]
-        for place in places
-        if dataclasses.is_dataclass(place) and field in dataclasses.fields(place)
-    )
+def _numbers(hint: Any) -> tuple[type, ...]:
+    """The types of the numbers that an option of this type takes; none where it takes texts."""
     kinds = {*get_args(hint)} - {type(None), Ellipsis} or {hint}
     if not kinds <= {int, float}:
         return ()

@@ -101,16 +101,14 @@ class Continued(Init):
     def prepare(self, data: TrainingSet):
         known = self.weights.known
         fresh = None if known.all() else self.base.prepare(data)
-        coef = self.weights.coef.astype(np.float64)
-        coef = coef if data.columns is None else data.columns.of(coef)
+        coef = data.used.of(self.weights.coef.astype(np.float64))
         intercept = np.where(known, self.weights.intercept, 0) * float(data.bias)
 
         def starts(labels: Labels) -> Starts:
             ids, there = labels.ids, known[labels.ids]
             if fresh is None or there.all():
                 return Starts(None, np.zeros(len(ids)), coef[ids], intercept[ids])
-            made = fresh(labels)
-            made = made if data.columns is None else made.over(data.columns)
+            made = fresh(labels).over(data.used)
             own, new = sp.diags_array(there.astype(float)), sp.diags_array((~there).astype(float))
             return Starts(
                 made.base,

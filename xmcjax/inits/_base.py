@@ -49,9 +49,9 @@ class TrainingSet:
     columns: UsedColumns | None = None
 
     @property
-    def n_features(self) -> int:
-        """Of all features."""
-        return self.X.shape[1] if self.columns is None else self.columns.width
+    def used(self) -> UsedColumns:
+        """The columns of all features that X has."""
+        return UsedColumns(self.X.shape[1]) if self.columns is None else self.columns
 
     @functools.cached_property
     def n(self) -> float:

@@ -52,7 +52,7 @@ class Pretrained(Init):
         return model
 
     def prepare(self, data):
-        model = self._load(data.n_features, data.Y.shape[1])
+        model = self._load(data.used.width, data.Y.shape[1])
         intercept = model.intercept() * data.bias
 
         def starts(labels: Labels) -> Starts:

@@ -227,4 +227,4 @@ def _scores_on_the_host(
     """(first row, first label, scores) of every block of both."""
     for first, weights in _on_the_host(model, label_block, X, dtype):
         for part in parts(X.shape[0], len(weights.bias)):
-            yield part.start, first, weights.scores(weights.rows(_sparse.rows_of(X, part)), threads=threads)
+            yield part.start, first, weights.scores(weights.part(X, part), threads=threads)

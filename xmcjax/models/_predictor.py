@@ -109,9 +109,7 @@ class Predictor:
         if link is not None:
             for part in parts(X.shape[0], 1 if link == SIGMOID else self.n_labels):
                 every = (
-                    None
-                    if link == SIGMOID
-                    else weights.scores(weights.rows(_sparse.rows_of(X, part)), threads=self._threads)
+                    None if link == SIGMOID else weights.scores(weights.part(X, part), threads=self._threads)
                 )
                 some = scores[part]
                 if self._calibration is not None:
@@ -144,9 +142,7 @@ class Predictor:
                 raise IndexError(f"labels: expected numbers from 0 to {self.n_labels - 1}, found {wrong[0]}")
         scores = np.empty((X.shape[0], self.n_labels if labels is None else len(labels)), self.dtype)
         for part in parts(X.shape[0], self.n_labels):
-            scores[part] = weights.scores(
-                weights.rows(_sparse.rows_of(X, part)), labels, threads=self._threads
-            )
+            scores[part] = weights.scores(weights.part(X, part), labels, threads=self._threads)
         return scores
 
     def _link(self) -> str:

@@ -40,6 +40,10 @@ class Weights:
         """X, CSR or an array of the dtype of the weights, as :meth:`scores` takes it."""
         raise NotImplementedError
 
+    def part(self, X, rows: slice):
+        """Some rows side by side, likewise."""
+        return self.rows(_sparse.rows_of(X, rows))
+
     def scores(self, X, labels: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
         """X W + b of some labels, or of all, [n, L]."""
         raise NotImplementedError
@@ -54,7 +58,7 @@ class Weights:
             threads: that may be used; the result does not depend on them.
         """
         for part in parts(X.shape[0], len(self.bias)):
-            z = self.scores(self.rows(_sparse.rows_of(X, part)), threads=threads)
+            z = self.scores(self.part(X, part), threads=threads)
             _rank(z, scores[part], labels[part], first, threads)
 
 
