@@ -38,6 +38,7 @@ from xmcjax.lanes import (
     _hinge_trainer,
     _interior_end,
     _label_features,
+    _label_math,
     _newton_trainer,
     _parts,
     _queue,
@@ -115,6 +116,7 @@ joint_multinomial = _multinomial
 kernel_training = _kernel_training
 blocks = _blocks
 lane_certificate = _certificate
+label_math = _label_math
 lane_certifier = _certifier
 interior_end = _interior_end
 label_features = _label_features

@@ -26,7 +26,7 @@ import numpy as np
 from xmcjax.lanes._dual_end import Ending
 from xmcjax.lanes._job import Job
 from xmcjax.lanes._label_features import LabelFeatures
-from xmcjax.lanes._label_math import TERM_ROUNDING, balanced, derivatives, shrunk, sum_of, violation
+from xmcjax.lanes._label_math import TERM_ROUNDING, balanced, derivatives, of_bias, shrunk, sum_of, violation
 from xmcjax.lanes._lanes import Lanes, Solved
 from xmcjax.linops import LinOp
 from xmcjax.losses import MarginLoss
@@ -34,8 +34,12 @@ from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import newton_cg
 from xmcjax.solvers.host_newton import halved
 
-#: A label has converged only where f − min f is certain to be at most this part of f.
+#: A label has converged only where f − min f is certain to be at most this part of f. Where its weights gain
+#: only the part g of f over the bias alone, scores without the bias vary by about g² of f: a larger gap may
+#: be a bias that is wrong by more than they are, and g² is what counts.
 GAP = 5e-3
+# Of f, what is left of rounding in a bound; a smaller gap is not asked for.
+_BOUND_ROUNDING = 1e-12
 # Factors of C between the problems of a path; Newton steps of each, and the part of f of the decrement at
 # its end.
 _FACTORS, _PATH_STEPS, _PATH_DECREMENT = (10.0, 3.0), 200, 1e-5
@@ -43,8 +47,8 @@ _FACTORS, _PATH_STEPS, _PATH_DECREMENT = (10.0, 3.0), 200, 1e-5
 _PATH_VIOLATION = 1e-3
 # Of f, the decrement at which the solver ends a lane.
 _DECREMENT = newton_cg.HParams().decrement
-# Newton steps, and halvings of one; how many times a gap that is small enough is near it.
-_NEWTON_STEPS, _HALVINGS, _NEAR = 50, 50, 10
+# Newton steps, halvings of one, and steps of a bias; how many times a gap that is small enough is near it.
+_NEWTON_STEPS, _HALVINGS, _BIAS_STEPS, _NEAR = 50, 50, 10, 10
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
@@ -56,6 +60,7 @@ class Certified(NamedTuple):
     value: float  #: f
     gradient_norm: float  #: ‖∇f‖
     gap: float  #: (f − D) / f for the largest D that was found
+    enough: bool  #: whether the gap is as small as that of a label that has converged
     ended: bool  #: whether ‖∇f‖ is within its tolerance, or is rounding
 
 
@@ -90,6 +95,7 @@ class Label:
         self._tolerance, self._under_way = tolerance, under_way
         self._has_ended = False
         self._y, self._c = y.astype(np.float64), c.astype(np.float64)
+        self._totals = [float(self._c[self._y == sign].sum()) for sign in (1, -1)]
 
     def certified(
         self,
@@ -131,6 +137,8 @@ class Label:
             parts = [*np.exp(np.arange(np.log(part), 0, np.log(factor))), 1.0]
             found, least = self._improved(*self._path(operator(), parts), least)
             best = min(best, found, key=lambda point: point.value)
+        if self._gained(best, least) ** 2 < GAP:
+            best = self._of_best_bias(best)
         return self._judged(best, least)
 
     def _at_ends(self, best: _Point, least: float, ending: Ending) -> tuple[_Point, float]:
@@ -217,7 +225,31 @@ class Label:
         return now, least
 
     def _certain(self, point: _Point, least: float, gap: float = GAP) -> bool:
-        return point.value - least <= gap * point.value and self._ended(point)
+        return self._near(point, least, gap) and self._ended(point)
+
+    def _near(self, point: _Point, least: float, gap: float = GAP) -> bool:
+        """Whether f − D is as small as that of a label that has converged."""
+        fall, f = point.value - least, point.value
+        return fall <= gap * f and fall <= max(self._gained(point, least) ** 2, _BOUND_ROUNDING) * f
+
+    def _gained(self, point: _Point, least: float) -> float:
+        """What the weights gain at most over the bias alone, as a part of f."""
+        if not point.value > 0:
+            return 0.0
+        alone = of_bias(self._loss, [point.bias], *self._totals, self._r, np.float64)[0]
+        return max(float(alone) - least, 0.0) / point.value
+
+    def _of_best_bias(self, point: _Point) -> _Point:
+        """The same weights with the bias at its minimum, by its slope: f rounds what is left of it."""
+        for _ in range(_BIAS_STEPS):
+            h = max(self._r, 0.0) + float(point.curvature.sum())
+            if self._r < 0 or not h > 0:
+                break
+            there = self._at(*self._rounded(point.w, point.bias - point.gradient_bias / h))
+            if not abs(there.gradient_bias) < abs(point.gradient_bias):
+                break
+            point = there
+        return point
 
     def _stands(self, rounded: _Point, least: float) -> bool:
         """Whether weights that were certain in float64 still are as numbers of the type of X.
@@ -227,7 +259,7 @@ class Label:
         """
         if not self._under_way:
             return self._certain(rounded, least)
-        self._has_ended = rounded.value - least <= GAP * rounded.value
+        self._has_ended = self._near(rounded, least)
         return self._has_ended
 
     def _done(self, best: _Point, least: float) -> bool:
@@ -249,7 +281,7 @@ class Label:
         dtype = self._features.dtype
         w, bias, ended = now.w.astype(dtype), float(dtype.type(now.bias)), self._has_ended or self._ended(now)
         gap = gap if np.isfinite(gap) else np.inf
-        return Certified(w, bias, now.value, _norm(now), gap, ended)
+        return Certified(w, bias, now.value, _norm(now), gap, self._near(now, least), ended)
 
     def _rounded(self, w, bias):
         dtype = self._features.dtype

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -15,12 +16,13 @@ from xmcjax._platform import on_host
 from xmcjax.lanes._certificate import GAP, Certified, Label, PenalisedLabel
 from xmcjax.lanes._dual_end import DualEnd, Ending
 from xmcjax.lanes._interior_end import InteriorEnd
+from xmcjax.lanes._job import Job
 from xmcjax.lanes._label_features import LabelFeatures
-from xmcjax.lanes._label_math import sum_of
+from xmcjax.lanes._label_math import of_bias, sum_of
 from xmcjax.linops import LinOp
 from xmcjax.losses import MarginLoss
 from xmcjax.penalties import L2, Penalty
-from xmcjax.solvers import Status
+from xmcjax.solvers import Status, newton_cg
 
 # Of f, by which rounding may have misled a solver before it is not believed.
 _ROUNDING = 1e-4
@@ -33,6 +35,8 @@ _STIFF_PENALISED = 1e3
 _EASY = 20.0
 # Entries of X up to which a lane that its steps have ended is retried, and a path is taken.
 _RETRIED, _ON_A_PATH = 1_000_000, 10_000_000
+# Of f, what weights gain at least where a lane is believed: its Newton decrement is a tenth of that at most.
+_GAINED = 10 * newton_cg.HParams().decrement
 # So many exact steps are worth as much as what a lane has done before its directions are exact.
 _WORTH = 10
 
@@ -110,6 +114,28 @@ class _Certifier:
             label = kind(*problem, tolerance, under_way=under_way)
             return label.certified(w, bias, self._ends, self._operator if self._takes_paths else None, part)
 
+    def doubts(self, status: int, value: float, gradient_norm: float, active: float) -> bool:
+        """Whether the end of a lane is to be looked at.
+
+        Args:
+            status, value, gradient_norm: of the lane.
+            active: rows with a slope or a curvature, times the larger weight of the label's rows.
+        """
+        raise NotImplementedError
+
+    def doubted(self, jobs: Sequence[Job], numbers: dict[str, np.ndarray]) -> list[bool]:
+        """Which ends of lanes are to be looked at.
+
+        Args:
+            jobs: of lanes that have ended.
+            numbers: of these lanes, by their names in ``xmcjax.lanes._job.NUMBERS``.
+        """
+        asked = (numbers[name].tolist() for name in ("status", "value", "gradient_norm", "active"))
+        return [
+            self.doubts(status, value, norm, max(job.positive_weight, job.negative_weight) * active)
+            for job, status, value, norm, active in zip(jobs, *asked, strict=True)
+        ]
+
     def _operator(self) -> LinOp:
         """X in float64, made where it is needed first."""
         with self._making:
@@ -122,12 +148,7 @@ class Certifier(_Certifier):
     """With ½ ‖w‖² as the penalty; arguments as of the base."""
 
     def doubts(self, status: int, value: float, gradient_norm: float, active: float) -> bool:
-        """Whether the end of a lane is to be looked at.
-
-        Args:
-            status, value, gradient_norm: of the lane.
-            active: rows with a slope or a curvature, times the larger weight of the label's rows.
-        """
+        """Whether the end of a lane is to be looked at; arguments as of the base."""
         if status != Status.CONVERGED:
             return status in self._doubted
         # The solver has settled that the Newton decrement is small. What may have misled it is rounding, and
@@ -138,6 +159,16 @@ class Certifier(_Certifier):
         stiff = not self._mean <= _STIFF
         # ‖∇f‖²/2 bounds f − min f, but for a bias that is free
         return stiff and (self._r == 0 or gradient_norm * gradient_norm / 2 > GAP * value)
+
+    def doubted(self, jobs: Sequence[Job], numbers: dict[str, np.ndarray]) -> list[bool]:
+        """Which ends of lanes are to be looked at, also because their weights gain little."""
+        totals = ([getattr(job, name) for job in jobs] for name in ("positive_total", "negative_total"))
+        with np.errstate(over="ignore", invalid="ignore"):  # the status of a label says so
+            alone = of_bias(self._loss, numbers["bias"], *map(np.array, totals), self._r)
+            # features of a small unit, or that tell little of the label
+            little = alone - numbers["value"] < _GAINED * numbers["value"]
+        little &= numbers["status"] == Status.CONVERGED
+        return [a or b for a, b in zip(super().doubted(jobs, numbers), little.tolist(), strict=True)]
 
     def believes(self, w: np.ndarray, status: int, active: float) -> bool:
         """Whether the weights that were asked for settle a doubt: here they do not."""
@@ -162,7 +193,7 @@ class PenalisedCertifier(_Certifier):
     """With another penalty, which has a ``conjugate``; arguments as of the base."""
 
     def doubts(self, status: int, value: float, gradient_norm: float, active: float) -> bool:
-        """Whether the weights at the end of a lane are asked for; arguments as of :class:`Certifier`."""
+        """Whether the weights at the end of a lane are asked for; arguments as of the base."""
         return status == Status.CONVERGED or status in self._doubted
 
     def believes(self, w: np.ndarray, status: int, active: float) -> bool:

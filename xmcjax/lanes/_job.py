@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ class Job:
         tolerance: bound on ‖∇f‖.
         base, scale, indices, values, bias: the start, as in :class:`xmcjax.inits.Starts`.
         positive_weight, negative_weight: of the rows with target +1 and −1, besides their own.
+        positive_total, negative_total: Σ c over these rows; nan where nobody asks what the weights gain.
 
     Example:
         >>> at_zero = dict(base=None, scale=1.0, indices=np.zeros(0, int), values=np.zeros(0), bias=0.0)
@@ -36,6 +38,8 @@ class Job:
     bias: float
     positive_weight: float = 1.0
     negative_weight: float = 1.0
+    positive_total: float = math.nan
+    negative_total: float = math.nan
 
 
 class Weights(NamedTuple):

@@ -17,6 +17,8 @@ TERM_ROUNDING = 4 * float(np.finfo(np.float64).eps)
 _THIRDS = 80
 # Halvings of the interval of a bias.
 _BISECTIONS = 200
+# Margins whose losses are worked out at once, so that one program serves any number of them.
+_AT_ONCE = 64
 
 
 @functools.partial(jax.jit, static_argnames=("loss", "penalty"))
@@ -87,3 +89,31 @@ def balanced(loss: MarginLoss, z, y, c):
 
     low, high = jax.lax.fori_loop(0, _BISECTIONS, halve, (-reach, reach))
     return (low + high) / 2
+
+
+@functools.partial(jax.jit, static_argnames="loss")
+def _of_margins(loss: MarginLoss, m):
+    return loss.value(m), loss.grad(m)
+
+
+def of_margins(loss: MarginLoss, margins, dtype=np.float32) -> tuple[np.ndarray, np.ndarray]:
+    """φ and φ' of some margins, [k], in this type."""
+    margins = np.asarray(margins, dtype)
+    filled = np.zeros(-(-len(margins) // _AT_ONCE) * _AT_ONCE, dtype)
+    filled[: len(margins)] = margins
+    parts = [_of_margins(loss, part) for part in filled.reshape(-1, _AT_ONCE)]
+    value, slope = (np.concatenate([np.asarray(a) for a in arrays]) for arrays in zip(*parts, strict=True))
+    return value[: len(margins)], slope[: len(margins)]
+
+
+def of_bias(loss: MarginLoss, biases, positive, negative, r: float, dtype=np.float32) -> np.ndarray:
+    """p φ(b) + n φ(−b) + ½ r b², the objective of labels without weights, [k].
+
+    Args:
+        biases: b, [k].
+        positive, negative: p and n, the weights of the losses of all rows with target +1 and −1, [k].
+        r: of the bias.
+    """
+    b = np.asarray(biases, np.float64)
+    right, wrong = of_margins(loss, np.concatenate([b, -b]), dtype)[0].reshape(2, -1).astype(np.float64)
+    return positive * right + negative * wrong + max(r, 0.0) / 2 * b * b

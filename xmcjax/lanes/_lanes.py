@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -91,7 +91,7 @@ class Lanes:
             ends here, RUNNING and doubtful; None for never.
         first_part: of C, with which a lane on the host begins again where its steps are short
             (:mod:`xmcjax.lanes._parts`); None for the whole of C, always.
-        doubts: asked of status, value, gradient norm and weighed active rows of each lane that ends.
+        doubts: asked of the jobs of lanes that end, and of their numbers, which of them are doubtful.
         largest_row: ‖x_i‖ is at most this; None where no job starts far from its end. Where a start is so
             large that its rounding may matter, ``xmcjax.solvers.far_starts`` has a look at the end.
 
@@ -121,7 +121,7 @@ class Lanes:
         hp: newton_cg.HParams,
         size: int,
         clipping: Clipping | None = None,
-        doubts: Callable[[int, float, float, float], bool] | None = None,
+        doubts: Callable[[Sequence[Job], dict[str, np.ndarray]], Sequence[bool]] | None = None,
         largest_row: float | None = None,
         takes_over: Callable[[int, int, int], bool] | None = None,
         first_part: float | None = None,
@@ -216,7 +216,7 @@ class Lanes:
             return list, record
         jobs = {lane: job for lane in ended if (job := self._jobs[lane]) is not None}
         heaviest = {lane: max(job.positive_weight, job.negative_weight) for lane, job in jobs.items()}
-        doubtful = {lane for lane in ended if self._doubtful(last, lane, heaviest[lane])} | set(left)
+        doubtful = self._doubtful(last, jobs) | set(left)
         certain = [lane for lane in ended if lane not in doubtful]
         reads = [
             (some, self._block.read(some, clipping, [heaviest[lane] for lane in some]))
@@ -277,8 +277,10 @@ class Lanes:
             self._block.leave(left)
         return left
 
-    def _doubtful(self, last: dict[str, np.ndarray], lane: int, heaviest: float) -> bool:
+    def _doubtful(self, last: dict[str, np.ndarray], jobs: dict[int, Job]) -> set[int]:
         if self._doubts is None:
-            return False
-        value, norm = float(last["value"][lane]), float(last["gradient_norm"][lane])
-        return self._doubts(int(last["status"][lane]), value, norm, heaviest * float(last["active"][lane]))
+            return set()
+        lanes = list(jobs)
+        numbers = {name: of_lanes[lanes] for name, of_lanes in last.items()}
+        said = self._doubts(list(jobs.values()), numbers)
+        return {lane for lane, doubtful in zip(lanes, said, strict=True) if doubtful}

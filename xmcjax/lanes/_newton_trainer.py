@@ -84,7 +84,7 @@ class NewtonTrainer(Trainer):
         jobs.extendleft(reversed(begun.values()))  # of lanes that are no more
         begun.clear()
         certifier = self._solutions.certifier
-        doubts = None if certifier is None else certifier.doubts
+        doubts = None if certifier is None else certifier.doubted
         takes_over = None
         if isinstance(certifier, Certifier) and certifier.goes_on and default_platform() == "cpu":
             takes_over = certifier.takes_over  # but for a device, whose own steps are the faster ones

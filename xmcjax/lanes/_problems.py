@@ -82,6 +82,7 @@ class Problems:
         positive, negative = self._weights_of(labels.ids)
         tolerance = self._rule.gradient_norms_at_zero(labels.counts, labels.sums, positive, negative)
         tolerance *= self._rule.factors(labels.counts)
+        of_positives, of_negatives = self._rule.totals(labels.counts, positive, negative)
         jobs = []
         for k, (label, parent) in enumerate(taken):
             first, last = starts.sparse.indptr[k : k + 2]
@@ -96,6 +97,8 @@ class Problems:
                 float(starts.bias[k]),
                 float(positive[k]),
                 float(negative[k]),
+                float(of_positives[k]),
+                float(of_negatives[k]),
             )
             if parent is not None:
                 w, bias = parent

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import jax
 import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._range import squared_norms
+from xmcjax.lanes._label_math import of_margins
 from xmcjax.losses import MarginLoss
 from xmcjax.solvers import newton_cg
 
@@ -18,11 +17,6 @@ from xmcjax.solvers import newton_cg
 FEWEST = 16
 # Of an interval of margins.
 _HALVINGS = 10
-
-
-@functools.partial(jax.jit, static_argnames="loss")
-def _slope(loss: MarginLoss, margin):
-    return loss.grad(margin)
 
 
 class StoppingRule:
@@ -56,7 +50,7 @@ class StoppingRule:
         self.total = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel() if weight is None else X.T @ weight
         self._total_norm2 = float(self.total @ self.total)
         # |φ'(0)|
-        self._slope_at_zero = abs(float(_slope(loss, np.float32(0))))
+        self._slope_at_zero = _steepness(loss, 0.0)
         self._loss = loss
 
     def counts(self, positives: list[np.ndarray]) -> np.ndarray:
@@ -108,6 +102,10 @@ class StoppingRule:
                 squares = squares + (both * counts - negative * self.n) ** 2
             return self._C * self._slope_at_zero * np.sqrt(np.maximum(squares, 0))
 
+    def totals(self, counts, positive, negative) -> tuple[np.ndarray, np.ndarray]:
+        """Σ c over the positive and over the negative rows of labels; arguments as above."""
+        return self._C * positive * counts, self._C * negative * (self.n - counts)
+
     def factors(self, counts) -> np.ndarray:
         """ε₀ max(1, min(|P|, |N|)) / n of each label."""
         # the lightest row stands for one row
@@ -118,7 +116,7 @@ class StoppingRule:
         """The least margin m ≥ 0 with |φ'(m)| ≤ ε₀ |φ'(0)|: rows beyond it are as good as without a loss."""
 
         def enough(margin: float) -> bool:
-            return abs(float(_slope(self._loss, np.float32(margin)))) <= self._eps * self._slope_at_zero
+            return _steepness(self._loss, margin) <= self._eps * self._slope_at_zero
 
         low, high = 0.0, 1.0
         while not enough(high) and high < 1e3:
@@ -127,3 +125,8 @@ class StoppingRule:
             middle = (low + high) / 2
             low, high = (low, middle) if enough(middle) else (middle, high)
         return high
+
+
+def _steepness(loss: MarginLoss, margin: float) -> float:
+    """|φ'(m)|."""
+    return abs(float(of_margins(loss, [margin])[1][0]))

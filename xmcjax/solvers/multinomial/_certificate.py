@@ -40,6 +40,8 @@ _MOST_CG = 500
 # Of a sum, relative to the sum of the sizes of its terms.
 _SUM_ROUNDING = 4 * float(np.finfo(np.float64).eps)
 _MOST_HALVINGS = 40
+# Of G, what is left of rounding in a bound; a smaller gap is asked for only where the tolerance is smaller.
+_GAP_ROUNDING = 1e-12
 # Dense rows whose sizes are added up at once, in a cache.
 _PART = 256
 
@@ -55,6 +57,7 @@ class Certified(NamedTuple):
     bias: np.ndarray  #: [K]
     value: float  #: G
     gap: float  #: (G − D) / G for the largest D that was found; infinite where they are not finite
+    enough: bool  #: whether G − D is as small as was asked for
     gradient_norm: float  #: ‖∇G‖
 
 
@@ -91,6 +94,21 @@ class Certifier:
         self._rounding = 2 * float(np.finfo(np.float64).eps) * float(c.sum())
         self._K, self._intercept = problem.classes, problem.intercept
         self._wanted = np.bincount(self._rows.y, c, self._K)
+        self._constant = self._without_weights()
+
+    def _without_weights(self) -> float:
+        """G at W = 0 and the best b: Σ c times the entropy of the classes, or log K where there is no b."""
+        total, wanted = float(self._c.sum()), self._wanted[self._wanted > 0]
+        return float(wanted @ np.log(total / wanted)) if self._intercept else total * float(np.log(self._K))
+
+    def _enough(self, now: _Point, least: float, tol: float) -> float:
+        """The gap G − D that is enough.
+
+        Weights that gain at most the part g of G over the best b alone have scores that vary by about g² of
+        G: a larger gap may be a b that is wrong by more than they are, or no weights at all.
+        """
+        gained = max(self._constant - least, 0.0) / now.value if now.value > 0 else 0.0
+        return min(tol, max(gained * gained, _GAP_ROUNDING)) * now.value
 
     def certified(
         self, W, bias, tol: float, newton_steps: int = 0, given: Direction | None = None
@@ -99,7 +117,7 @@ class Certifier:
 
         Args:
             W, bias: [d, K] and [K].
-            tol: gap that is enough.
+            tol: gap that is enough, as a part of G; less is where weights gain little, see :meth:`_enough`.
             newton_steps: that may be made where it is not.
             given: makes a Newton direction at these weights, in any precision; without it, and for more
                 steps, directions are made here.
@@ -110,39 +128,40 @@ class Certifier:
         ):
             now = self._at(W, bias)
             if not np.isfinite(now.value):
-                return self._result(now, -np.inf)
+                return self._result(now, -np.inf, tol)
             least = self._least_at(now)
-            if given is not None and now.value - least > tol * now.value:
-                least = max(least, self._least(now, given(tol * now.value)))
+            if given is not None and now.value - least > (wanted := self._enough(now, least, tol)):
+                least = max(least, self._least(now, given(wanted)))
                 if not newton_steps:
-                    return self._result(now, least)
+                    return self._result(now, least, tol)
             for step in range(newton_steps + 1):
-                if not now.value - least > tol * now.value:
+                wanted = self._enough(now, least, tol)
+                if not now.value - least > wanted:
                     break
-                direction = self._direction(now, tol, give_up=step == newton_steps)
+                direction = self._direction(now, wanted, give_up=step == newton_steps)
                 if direction is None:
                     break
                 least = max(least, self._least(now, direction))
-                if now.value - least <= tol * now.value or step == newton_steps:
+                if now.value - least <= self._enough(now, least, tol) or step == newton_steps:
                     break
                 better = self._searched(now, direction)
                 if better is None:
                     break
                 now = better
                 least = max(least, self._least_at(now))
-        return self._result(now, least)
+        return self._result(now, least, tol)
 
-    def _result(self, now: _Point, least: float) -> Certified:
+    def _result(self, now: _Point, least: float, tol: float) -> Certified:
         fall = now.value - least
         # of exact zeros the gap is 0
         gap = max(fall, 0.0) / now.value if now.value > 0 else 0.0 if fall <= 0 else np.inf
-        norm = float(np.linalg.norm(now.gradient))
         return Certified(
             now.W.astype(self._dtype),
             now.bias.astype(self._dtype),
             now.value,
             float(gap) if np.isfinite(gap) else np.inf,
-            norm,
+            bool(fall <= self._enough(now, least, tol)),
+            float(np.linalg.norm(now.gradient)),
         )
 
     def _at(self, W, bias) -> _Point:
@@ -221,7 +240,7 @@ class Certifier:
         kept = np.where(found > self._wanted, self._wanted / np.where(found > 0, found, 1), 1)
         return kept, lacking / lacking.sum()
 
-    def _direction(self, now: _Point, tol: float, give_up: bool):
+    def _direction(self, now: _Point, wanted: float, give_up: bool):
         """−H⁻¹ ∇G by CG with the diagonal, until its residual matters little in the bound, [d+1, K].
 
         None where the model of G falls by more than twice the gap that is wanted and `give_up`.
@@ -236,8 +255,6 @@ class Certifier:
             R = P * (self._product(V[:-1]) + (V[-1] if self._intercept else 0))
             R = c * (R - P * R.sum(axis=1)[:, None])
             return np.vstack([l2 * V[:-1] + self._transposed(R), self._last(R)])
-
-        wanted = tol * now.value
 
         def hopeless(fall: float) -> bool:
             return give_up and fall > 2 * wanted
