@@ -26,7 +26,8 @@ def inside(formulation, k, y, m, C, rng):
     A = rng.uniform(0, 1, (len(y), m)) * (rng.random((len(y), m)) < 0.5)
     if not formulation.startswith("ovr"):
         A[np.arange(len(y)), y] = 0
-    return admm_dense.formulation_of(formulation).inside(sp.csr_array(C * A), C, k)
+    of_rows = C[:, None] if np.ndim(C) else C
+    return admm_dense.formulation_of(formulation).inside(sp.csr_array(of_rows * A), C, k)
 
 
 @needs_native
@@ -34,7 +35,19 @@ def inside(formulation, k, y, m, C, rng):
 @pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-9), (np.float32, 2e-3)])
 @pytest.mark.parametrize("n", [3, 600])
 def test_native_steps_are_those_of_numpy(formulation, k, dtype, rtol, n):
-    rng, m, C, rho = np.random.default_rng(k), 6, 0.7, 0.4
+    compare_steps(formulation, k, dtype, rtol, n, 0.7)
+
+
+@needs_native
+@pytest.mark.parametrize(("formulation", "k"), FORMS)
+def test_native_steps_take_a_C_for_each_row(formulation, k):
+    C = np.random.default_rng(5).uniform(0.05, 2, 90)
+    C[[3, 40]] = 1e-20  # as of rows that fill up a problem
+    compare_steps(formulation, k, np.float64, 1e-9, 90, C)
+
+
+def compare_steps(formulation, k, dtype, rtol, n, C):
+    rng, m, rho = np.random.default_rng(k), 6, 0.4
     y = np.concatenate([np.arange(min(m, n)), rng.integers(0, m, max(n - m, 0))]).astype(np.int32)
     X = rng.normal(size=(n, 5)) * rng.uniform(0.2, 3, size=(n, 1))
     X[n // 2] = 0
@@ -66,7 +79,7 @@ def test_native_steps_are_those_of_numpy(formulation, k, dtype, rtol, n):
         split.keep_alpha(1.0)
         found = split.best()
         np.testing.assert_allclose(found[0], W, atol=rtol * np.abs(W).max())
-        np.testing.assert_allclose(found[1].toarray(), last.toarray(), atol=rtol * C)
+        np.testing.assert_allclose(found[1].toarray(), last.toarray(), atol=rtol * np.max(C))
         bits.append(found)
     np.testing.assert_array_equal(bits[0][0], bits[1][0])
     np.testing.assert_array_equal(bits[0][1].toarray(), bits[1][1].toarray())

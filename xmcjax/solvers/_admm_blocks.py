@@ -8,7 +8,7 @@ there is for each class and feature, are of float64.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -79,7 +79,7 @@ class Blocks:
         y: the class of each row, [n].
         m: number of classes.
         form: the formulation.
-        C: weight of the losses.
+        C: weight of the losses, a number, or one above 0 for each row, [n].
         k: of the top-k losses.
         dtype: of scores and dual variables.
         threads: that a call may use; they change no bit.
@@ -94,12 +94,13 @@ class Blocks:
         y: np.ndarray,
         m: int,
         form: Formulation,
-        C: float,
+        C: Any,
         k: int,
         dtype: type[np.floating],
         threads: int = 1,
     ):
         self._basis, self._form, self._n, self._m = basis, form, len(y), m
+        C, shares = float(np.max(C)), np.broadcast_to(C / np.max(C), len(y))
         self.exact, self.shortens = dtype == np.float64, not form.ridge(C)
         self.extrapolation = extrapolation(self, self._n, m) if self.exact else None
         self._map = row_map(form, C, k, m)
@@ -113,6 +114,8 @@ class Blocks:
         blocks = -(-self._n // self._rows)
         self._y = np.zeros((blocks, self._rows), np.int32)
         self._y.ravel()[: self._n] = y
+        self._share = np.ones((blocks, self._rows), dtype)
+        self._share.ravel()[: self._n] = shares
         self._real = np.arange(blocks * self._rows).reshape(blocks, 1, self._rows) < self._n
         self._X = np.zeros((blocks, r, self._rows), dtype)
         for b in range(blocks):
@@ -125,7 +128,7 @@ class Blocks:
         self._call = InPlace(
             "dense_splitting",
             f"the dual variables of {m} classes and {self._n} rows",
-            **dict(X=self._X, y=self._y, eigenvalue=basis.eigenvalue, W=self._W, V=self._V, O=self._O),
+            **dict(X=self._X, y=self._y, share=self._share, eigenvalue=basis.eigenvalue, W=self._W, V=self._V, O=self._O),
             **dict(alpha=self._A, next=self._new, level=level, found=self._found),
             **dict(rho=self._rho, count=self._count, radius=self._map.radius, relaxed=_RELAXED),
             **dict(map=self._map.number, k=self._map.k, classes=m, instances=self._n, threads=threads),
@@ -144,11 +147,13 @@ class Blocks:
             V = self._weights(A)
         else:
             A[...] = self._real * A.dtype.type(self._map.radius / (self._m - 1) if pairs else self._C)
+            A *= self._share[:, None]
             if not self._form.has_own:
                 np.put_along_axis(A, self._y[:, None], 0, 1)
             V = self._weights(A)
             gain, square = A.sum(dtype=np.float64), float(np.vdot(V, V))
-            ridge = float(self._form.ridge(self._C)) * float(np.einsum("bcr,bcr->", A, A, dtype=np.float64))
+            over = A / self._share[:, None]
+            ridge = float(self._form.ridge(self._C)) * float(np.einsum("bcr,bcr->", A, over, dtype=np.float64))
             factor = gain / (square + ridge) if square + ridge > gain else 1.0
             A *= A.dtype.type(factor)
             V *= factor

@@ -49,9 +49,9 @@ class Method:
         X: [n, d], dense or sparse; worked with as dense.
         y: the class of each row, [n]; its labels, [n, m], where the formulation is of such.
         m: number of classes.
-        formulation: one of :mod:`xmcjax.solvers._formulations`, or its name; with a smoothing the steps are
-            those of :class:`Dense`.
-        C: weight of the losses, a number, or one for each row, [n]; steps are then those of :class:`Dense`.
+        formulation: one of :mod:`xmcjax.solvers._formulations`, or its name; with a smoothing, as for
+            labels, the steps are those of :class:`Dense`.
+        C: weight of the losses, a number, or one above 0 for each row, [n].
         k: of the top-k losses.
         threads: that a native call may use.
         told: of :func:`xmcjax.solvers._admm.steps`.
@@ -83,7 +83,7 @@ class Method:
             most: steps at most.
         """
         y, _, form, C, k = self._problem
-        if np.ndim(C) or form.smooth or not native_ready():
+        if form.smooth or y.ndim == 2 or not native_ready():
             split = Dense(self._basis, y, alpha, form, C, k)
             return _admm.steps(split, float(np.mean(C)), tol, most, self._told)
         made, W = 0, None
@@ -103,7 +103,7 @@ class Method:
         with np.errstate(over="ignore", invalid="ignore"):
             split = Blocks(self._basis, y, m, form, C, k, dtype, self._threads)
             split.start(alpha, W)
-            return _admm.steps(split, C, tol, most, self._told)
+            return _admm.steps(split, float(np.mean(C)), tol, most, self._told)
 
 
 class Dense:

@@ -76,7 +76,7 @@ _DENSE = 0.25
 _LEAST, _SHARE, _STEPS = 20, 0.8, 10
 # Dual variables up to which there are steps for all rows at once of the entropy, and the epochs before them.
 _ENTROPIC, _EPOCHS = 1 << 16, 100
-_MISSING = "native steps for all rows at once are missing, or of one C without a smoothing"
+_MISSING = "native steps for all rows at once are missing, or have no smoothing"
 
 __all__ = [
     "VARIANTS",
@@ -236,8 +236,6 @@ def solve(
         of_rows = C * _sparse.numbers(weight, "weight")
         if np.all(of_rows == of_rows[0]):
             of_rows = float(of_rows[0])
-        else:
-            native = False  # steps for all rows at once in the library have one C
     begin, observe = starting_point(start, y, m, form, of_rows, k), observed(observe)
     search, made = Search(X, y, form, of_rows, tol, k, start=begin), 0
     # a visit of the entropy costs far more than what further sweeps save, and its row map more still

@@ -79,10 +79,10 @@ inline void each_lane(unsigned mask, F&& f) {
 }
 
 template <class T>
-void threshold_capped(const T* b, int64_t stride, int64_t m, Wide<T> sums, T r, T upper, Column& column,
-                      Thresholds<T>& at) {
-  const Wide<T> one = wide<T>(1), none{}, bound = wide(r);
-  at.width = wide(upper);
+void threshold_capped(const T* b, int64_t stride, int64_t m, Wide<T> sums, Wide<T> r, Wide<T> upper,
+                      Column& column, Thresholds<T>& at) {
+  const Wide<T> one = wide<T>(1), none{};
+  at.width = upper;
   unsigned open = 0;
   for (int round = 0; round < kThresholdRounds; ++round) {
     Wide<T> sum{}, free{};
@@ -92,8 +92,8 @@ void threshold_capped(const T* b, int64_t stride, int64_t m, Wide<T> sums, T r, 
       free += select((over > T(0)) & (over < at.width), one, none);
     }
     const Wide<T> t = at.level + sums;
-    const auto inside = t < bound;
-    const Wide<T> due = select(inside, t, bound), off = sum - due, slope = free + select(inside, one, none);
+    const auto inside = t < r;
+    const Wide<T> due = select(inside, t, r), off = sum - due, slope = free + select(inside, one, none);
     const auto settled = absolute(off) <= kThresholdRounding<T> * (sum + absolute(due));
     open = ((1u << kWide<T>)-1) & ~lanes_where(settled);
     if (!open) return;
@@ -101,15 +101,15 @@ void threshold_capped(const T* b, int64_t stride, int64_t m, Wide<T> sums, T r, 
   }
   each_lane(open, [&](int l) {
     column.take(b + l, stride, sums[l]);
-    const Clip<double> c = column.capped(double(r), double(upper));
+    const Clip<double> c = column.capped(double(r[l]), double(upper[l]));
     at.put(l, (c.high - double(sums[l])) + c.low);
   });
 }
 
 template <class T>
-void threshold_topk(const T* b, int64_t stride, int64_t m, int64_t k, Wide<T> sums, T r, Column& column,
+void threshold_topk(const T* b, int64_t stride, int64_t m, int64_t k, Wide<T> sums, Wide<T> r, Column& column,
                     Thresholds<T>& at) {
-  const Wide<T> one = wide<T>(1), none{}, most = wide(r / T(k));
+  const Wide<T> one = wide<T>(1), none{}, most = r / T(k);
   const T K = T(k);
   unsigned open = 0;
   for (int round = 0; round < kThresholdRounds; ++round) {
@@ -150,7 +150,7 @@ void threshold_topk(const T* b, int64_t stride, int64_t m, int64_t k, Wide<T> su
   }
   each_lane(open, [&](int l) {
     column.take(b + l, stride, sums[l]);
-    const Clip<double> c = column.topk(k, double(r));
+    const Clip<double> c = column.topk(k, double(r[l]));
     at.width[l] = T(c.upper);
     // of x = 0 the level is that which proves it, the k-th largest
     const double high = c.upper > 0 ? c.high : column.with_largest_first(k)[k - 1];

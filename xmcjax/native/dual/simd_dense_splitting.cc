@@ -133,27 +133,29 @@ class DenseSplitting {
     const int32_t* y = a_.y + b * rows_ + i;
     V real{};
     for (int l = 0; l < N; ++l) real[l] = b * rows_ + i + l < a_.instances ? T(1) : T(0);
+    const V share = load_wide(a_.share + b * rows_ + i);
     if (a_.map == kMapCapped || a_.map == kMapTopK) {
-      pairs(part, first, b, i, y, real, z, checked, column);
+      pairs(part, first, b, i, y, real, share, z, checked, column);
     } else {
-      single(part, first, y, real, z, checked);
+      single(part, first, y, real, share, z, checked);
     }
   }
 
   T& at_class(T* z, const int32_t* y, int l) const { return z[y[l] * rows_ + l]; }
 
   // h = 1 + z_c - z_y
-  void pairs(Part& part, int64_t first, int64_t b, int64_t i, const int32_t* y, V real, T* z, bool checked,
-             Column& column) {
+  void pairs(Part& part, int64_t first, int64_t b, int64_t i, const int32_t* y, V real, V share, T* z,
+             bool checked, Column& column) {
     T *A = a_.alpha + first, *next = a_.next + first;
-    const T rho = T(a_.rho), r = T(a_.radius);
+    const T rho = T(a_.rho);
+    const V r = share * T(a_.radius);
     V own{}, sums{};
     for (int l = 0; l < N; ++l) {
       own[l] = at_class(z, y, l);
       at_class(z, y, l) = -std::numeric_limits<T>::infinity();
     }
     const V shift = T(1) - own;
-    if (checked) part.loss += total_loss(z, shift, real);
+    if (checked) part.loss += total_loss(z, shift, real * share);
     for (int64_t c = 0; c < m_; ++c) {
       const V a = load_wide(A + c * rows_);
       sums += a;
@@ -162,7 +164,7 @@ class DenseSplitting {
     T* level = a_.level + 2 * b * rows_ + i;
     Thresholds<T> at{load_wide(level), load_wide(level + rows_)};
     if (a_.map == kMapCapped) {
-      threshold_capped(z, rows_, m_, sums, r, T(a_.radius / double(a_.k)), column, at);
+      threshold_capped(z, rows_, m_, sums, r, share * T(a_.radius / double(a_.k)), column, at);
     } else {
       threshold_topk(z, rows_, m_, a_.k, sums, r, column, at);
     }
@@ -182,8 +184,8 @@ class DenseSplitting {
     part.moved += double(total(moved + change * change));  // in the metric I + 11ᵀ
   }
 
-  // Σ φ(h) / C of h = z + shift, by the form of the loss that the k largest give
-  double total_loss(const T* z, V shift, V real) const {
+  // Σ share φ(h) of h = z + shift, by the form of the loss that the k largest give
+  double total_loss(const T* z, V shift, V share) const {
     const bool positive = a_.map == kMapCapped;
     const T least = positive ? T(0) : std::numeric_limits<T>::lowest();
     V sum{};
@@ -211,17 +213,19 @@ class DenseSplitting {
         for (int64_t j = 0; j < a_.k; ++j) sum[l] += h[j];
       }
     }
-    return double(total(real * maximum(sum, V{}))) / double(a_.k);
+    return double(total(share * maximum(sum, V{}))) / double(a_.k);
   }
 
   // h = 1 + z_c, or 1 ∓ z_c with - for c = y
-  void single(Part& part, int64_t first, const int32_t* y, V real, T* z, bool checked) {
+  void single(Part& part, int64_t first, const int32_t* y, V real, V share, T* z, bool checked) {
     T *A = a_.alpha + first, *next = a_.next + first;
-    const T rho = T(a_.rho), C = T(a_.radius), relaxed = T(a_.relaxed);
+    const T rho = T(a_.rho), relaxed = T(a_.relaxed);
+    const V C = share * T(a_.radius);
     const bool squared = a_.map == kMapSignedRay;
     const double ridge = squared ? 0.5 / a_.radius : 0;
-    const T shrink = T(1 / (1 + a_.rho * ridge));
+    V shrink{};
     for (int l = 0; l < N; ++l) {
+      shrink[l] = T(1 / (1 + a_.rho * (ridge / double(share[l]))));
       T& own = at_class(z, y, l);
       own = a_.map == kMapBox ? -std::numeric_limits<T>::infinity() : -own;
     }
@@ -230,14 +234,14 @@ class DenseSplitting {
       const V h = load_wide(z + c * rows_) + T(1), old = load_wide(A + c * rows_);
       const V positive = maximum(h, V{}), free = maximum(old + rho * h, V{});
       loss += squared ? positive * positive : positive;
-      const V x = real * (squared ? free * shrink : minimum(free, wide(C))), step = x - old;
+      const V x = real * (squared ? free * shrink : minimum(free, C)), step = x - old;
       gain += x, square += x * x, moved += step * step;
       store_wide(A + c * rows_, old + relaxed * step);
       store_wide(z + c * rows_, x);
       if (checked) store_wide(next + c * rows_, x);
     }
-    part.loss += double(total(real * loss));
-    part.gain += double(total(gain)) - ridge / 2 * double(total(square));
+    part.loss += double(total(real * share * loss));
+    part.gain += double(total(gain)) - ridge / 2 * double(total(square / share));
     part.moved += double(total(moved));
     if (a_.map == kMapBox) {
       const V mean = gain / T(m_);

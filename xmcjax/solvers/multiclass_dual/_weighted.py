@@ -32,11 +32,12 @@ from xmcjax.solvers.multiclass_dual import _native
 
 # Dual sets of ascent over instances; k is 1.
 _SETS = {"ww": "box", "cs": "topk_alpha"}
-# Epochs after which steps for all rows at once take over, where there are such; so many of them count as one.
-_PATIENCE, _STEPS = 50, 10
+# Epochs after which other methods take over: native steps for all rows at once, and the others. So many steps
+# count as an epoch.
+_NATIVE_PATIENCE, _PATIENCE, _STEPS = 5, 50, 10
 # Of Weston-Watkins and Crammer-Singer: weights up to which, and dual variables from which on, the proximal
-# point steps that follow are faster than those for all rows at once, although a program is compiled for them.
-# With as few features and fewer dual variables they follow ascent of one against the rest early.
+# point steps that follow are faster than those for all rows at once in NumPy, although a program is compiled for
+# them. With as few features and fewer dual variables they follow ascent of one against the rest early.
 _DIRECT, _MANY = 1200, 1 << 17
 # Rows up to which they are filled up for a program, to so many at least, and their weight in those of others.
 _ROWS, _LEAST, _LITTLE = 4096, 128, 1e-20
@@ -74,18 +75,19 @@ def attempt(
     dense = not sp.issparse(X) or X.nnz >= _DENSE * X.shape[0] * X.shape[1]
     y = y.astype(np.int32, copy=False)
     (n, d), made = X.shape, 0
-    splits = dense and _admm_dense.fits(n, d, m)
+    splits, native = dense and _admm_dense.fits(n, d, m), linops.native_ready()
+    early = _NATIVE_PATIENCE if splits and native else _PATIENCE
     if formulation in _SETS:
-        patience = min(_PATIENCE, most) if splits else max(1, int(_SHARE * most))
+        patience = min(early, most) if splits else max(1, int(_SHARE * most))
         lane = _Lane(X, y, _SETS[formulation], C, m)
         state, proof = lane.solved(search.tol, patience, seed, search.start, observe)
         made = int(state.epochs[0])
         search.keep(proof)
-        splits &= d * m > _DIRECT or n * m < _MANY
+        splits &= native or d * m > _DIRECT or n * m < _MANY
     elif NAMES[formulation].has_own or not splits:
         own, passes = NAMES[formulation].has_own, Passes()
         few = own and d <= _DIRECT and n * m < _MANY
-        patience = _PATIENCE if splits or few else max(1, int(_SHARE * most))
+        patience = early if splits or few else max(1, int(_SHARE * most))
         rows = _native.canonical(X)
 
         def ascended(target: float, alpha: sp.csr_array) -> Ended:
