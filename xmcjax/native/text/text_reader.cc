@@ -7,7 +7,8 @@
 //   row    = [labels] { blank index ":" value } [blank] [comment] ["\r"] "\n"
 //   labels = label { "," label }    or, where a row has one class, [blank] integer
 //   blank  = one or more spaces or tabs
-// With kPassedOver a first item without a colon is passed over, whatever it is.
+// With kPassedOver a first item without a colon is passed over, whatever it is; and where there are comments,
+// blank "qid:" digits behind the labels.
 //
 // A value is the double nearest to its decimal text, then rounded to the matrix's type.
 #include <algorithm>
@@ -275,6 +276,16 @@ struct Reader {
     return kNone;
   }
 
+  // What follows the query id at p, svmlight's "qid:7"; p where there is none.
+  const char* after_query(const char* p, const char* end) const {
+    const char* item = p;
+    while (is_blank(*item)) ++item;
+    if (end - item < 5 || std::memcmp(item, "qid:", 4) != 0) return p;
+    item += 4;
+    const char* stop = token_end(item, end);
+    return std::all_of(item, stop, is_digit) && stop > item ? stop : p;
+  }
+
   // What is wrong with the pair that starts at `token`, when its index could not be used.
   Fault index_fault(const char* token, const char* end) {
     const char* stop = token_end(token, end);
@@ -397,6 +408,7 @@ struct Reader {
         if (rows == format.n_rows) return fail(kRows, p);
         if (!reserve<T>(static_cast<size_t>(end - p) + 1)) return fail(kMemory, p);
         Fault fault = read_head(p, end);
+        if (fault == kNone && format.comments) p = after_query(p, end);
         if (fault == kNone) fault = read_features<T>(p, end);
         if (fault != kNone) return fault;
         ++rows;
