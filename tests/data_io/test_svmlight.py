@@ -63,7 +63,7 @@ def test_a_query_id_behind_the_labels_is_passed_over(parser, write):
     lists = b"0,2 qid:7 1:1\n qid:8 2:1\n"
     _, Y = load_svmlight(write(lists), multilabel=True, parser=parser)
     np.testing.assert_array_equal(Y.toarray(), [[1, 0, 1], [0, 0, 0]])
-    for content in (lists, lists.replace(b"0,2 ", b"")):
+    for content in (lists, lists.replace(b"0,2", b"")):
         X = load_features(write(content), "svmlight", parser=parser)
         np.testing.assert_array_equal(X.toarray(), [[1, 0], [0, 1]])
 

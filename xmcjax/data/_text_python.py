@@ -17,7 +17,7 @@ from xmcjax.data._text_format import Fault, Head, Kind, RowFormat, TextRows, str
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _DIGITS = re.compile(rb"[0-9]+")
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
-_QUERY = re.compile(rb"[ \t]*qid:[0-9]+(?![^ \t])")
+_QUERY = re.compile(rb"[ \t]+qid:[0-9]+(?![^ \t])")
 _TOKEN = re.compile(rb"[^ \t]+")
 _MAX_DIGITS = 18  # any integer of so many digits fits an int64
 # From half a unit in the last place above the largest float32 on, rounding gives infinity.

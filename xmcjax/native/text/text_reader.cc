@@ -270,9 +270,10 @@ struct Reader {
   Fault read_head(const char*& p, const char* end) {
     if (format.head == kLabels) return read_labels(p, end);
     if (format.head == kOneClass) return read_class(p, end);
-    while (is_blank(*p)) ++p;
-    const char* stop = token_end(p, end);
-    if (std::memchr(p, ':', static_cast<size_t>(stop - p)) == nullptr) p = stop;
+    const char* item = p;
+    while (is_blank(*item)) ++item;
+    const char* stop = token_end(item, end);
+    if (std::memchr(item, ':', static_cast<size_t>(stop - item)) == nullptr) p = stop;
     return kNone;
   }
 
@@ -280,7 +281,7 @@ struct Reader {
   const char* after_query(const char* p, const char* end) const {
     const char* item = p;
     while (is_blank(*item)) ++item;
-    if (end - item < 5 || std::memcmp(item, "qid:", 4) != 0) return p;
+    if (item == p || end - item < 5 || std::memcmp(item, "qid:", 4) != 0) return p;
     item += 4;
     const char* stop = token_end(item, end);
     return std::all_of(item, stop, is_digit) && stop > item ? stop : p;
