@@ -6,9 +6,11 @@ import inspect
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
 from tests.support.entries import ESTIMATORS, entries, fitted
 from tests.support.matrices import MALFORMED, classes, features, labels
@@ -158,7 +160,7 @@ def test_classes_of_several_kinds_are_refused(name, classes, found):
         getattr(estimators, name)().fit(np.eye(4), np.array(classes * 2, object))
 
 
-@pytest.mark.parametrize("dtype", [np.float16, ">i4", ">f8"])
+@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16, ">i4", ">f8"])
 @pytest.mark.parametrize(
     "make",
     [
@@ -172,6 +174,16 @@ def test_label_matrices_of_dtypes_that_scipy_has_not(make, dtype):
     plain, found = make().fit(X, Y), make().fit(X, Y.astype(dtype))
     np.testing.assert_array_equal(found.decision_function(X), plain.decision_function(X))
     assert found.score(X, Y.astype(dtype)) == plain.score(X, Y)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_features_and_classes_of_bfloat16_are_those_of_float32(name):
+    X, y = np.float32([[0, 1], [1, 0], [0.5, 1], [1, 0.25]]), np.float32([0, 1, 0, 1])
+    model = getattr(estimators, name)()
+    model.set_params(**{"random_state": 0} if "random_state" in model.get_params() else {})
+    expected, found = (clone(model).fit(X.astype(t), y.astype(t)) for t in (np.float32, jnp.bfloat16))
+    np.testing.assert_array_equal(found.decision_function(X), expected.decision_function(X))
+    np.testing.assert_array_equal(found.predict(jnp.asarray(X, jnp.bfloat16)), expected.predict(X))
 
 
 def test_objects_and_frames_of_numbers_are_features():

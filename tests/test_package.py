@@ -31,6 +31,7 @@ LAYERS = [
             "xmcjax._settings",
             "xmcjax._sizes",
             "xmcjax._sparse",
+            "xmcjax._state_folder",
             "xmcjax._systems",
         ),
     },

@@ -182,7 +182,7 @@ def is_sparse(X) -> bool:
 
 
 def array(X, name: str) -> np.ndarray:
-    """An array of anything.
+    """An array of anything; what :func:`widened` says.
 
     Raises:
         TypeError: a masked array, or one that JAX traces.
@@ -190,7 +190,7 @@ def array(X, name: str) -> np.ndarray:
     """
     refuse_masked(X, name)
     try:
-        return np.asarray(X)
+        return widened(np.asarray(X))
     except ValueError as error:
         raise ValueError(f"{name}: expected rows of one length, found a ragged list ({error})") from None
     except TypeError as error:
@@ -200,6 +200,11 @@ def array(X, name: str) -> np.ndarray:
             f"{name}: expected numbers, found an array that JAX traces: make what takes it outside of jit, "
             "vmap and grad"
         ) from None
+
+
+def widened(array: np.ndarray) -> np.ndarray:
+    """float32 of bfloat16 and the smaller types of JAX, which NumPy does not take for numbers."""
+    return array.astype(np.float32) if array.dtype.isbuiltin == 2 and "float" in array.dtype.name else array
 
 
 def dense(X, name: str = "X") -> np.ndarray:
@@ -413,7 +418,7 @@ def _array(array, name: str, what: str) -> np.ndarray:
 
 def _numbers(data, name: str, ndim: int = 1) -> np.ndarray:
     """The values of a matrix, of a type that scipy computes with."""
-    data = _array(data, name, "data")
+    data = widened(_array(data, name, "data"))
     if data.dtype.kind not in "biuf":
         raise TypeError(f"{name}: expected a matrix of real numbers, found values of type {data.dtype}")
     if data.ndim != ndim:

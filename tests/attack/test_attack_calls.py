@@ -26,6 +26,7 @@ EXEMPT = {
     "xmcjax.cluster.run_on_mesh": _CLUSTER,
     "xmcjax.cluster.train_on_cluster": _CLUSTER,
     "xmcjax.data.atomic_write": _FILES,
+    "xmcjax.data.make_folder": _FILES,
     "xmcjax.data.join_pieces": "takes pieces that readers make",
     "xmcjax.data.load_arrow": _EXTRA,
     "xmcjax.data.load_demo": "takes no argument",

@@ -61,6 +61,16 @@ def test_a_model_that_is_no_directory(xmcjax, place, name, found):
         xmcjax("train", "--train", "data.txt", "--model", name, *more).refused(said)
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a folder of the system")
+def test_where_nothing_can_be_made_permission_is_denied(xmcjax, place, model):
+    """In /proc even root makes nothing, and the system says that there is no such file."""
+    for command in (
+        ("train", "--train", "data.txt", "--model"),
+        ("predict", "--model", model, "--data", "data.txt", "--out"),
+    ):
+        xmcjax(*command, "/proc/new").refused("error: /proc/new: permission denied")
+
+
 def test_names_that_paths_do_not_keep(xmcjax, place, model):
     predict = ("predict", "--model", model, "--data", "data.txt")
     for out in ("old.txt/", "old.txt/.", "new/", "."):

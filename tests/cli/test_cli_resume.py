@@ -101,6 +101,17 @@ def test_a_run_goes_on_from_its_state(xmcjax, data, tmp_path, system, name):
         assert a.n_iter_ < b.n_iter_
 
 
+def test_what_needs_the_model_of_a_run_that_has_not_ended_names_its_state(xmcjax, data, tmp_path):
+    model = tmp_path / "model"
+    predict = ["predict", "--model", model, "--data", data, "--out", tmp_path / "p"]
+    assert ".state" not in xmcjax(*predict).refused("expected a model, found no manifest.json")
+    (tmp_path / "model.state").mkdir()
+    for command in (predict, ["inspect", "--model", model]):
+        xmcjax(*command).refused(
+            f"{model}: expected a model", f"has not ended in {model}.state", "by --resume"
+        )
+
+
 def test_resume_without_a_state_begins(xmcjax, data, tmp_path):
     train = ["train", "--system", "multiclass", "--train", data, "--model", tmp_path / "m"]
     assert "resumed" not in json.loads(xmcjax(*train, "--resume", "--json").done().out)

@@ -165,7 +165,12 @@ SVMLIGHT_ERRORS = [
     ("class above int64", b"9223372036854775808\n", {}, 1, 1, "one class", "'9223372036854775808'"),
     ("class not exact", b"1e17 1:1\n", {}, 1, 1, "one class, an integer", "'1e17'"),
     ("list of labels", b"1,2 1:1\n", {}, 1, 1, "read with multilabel", "'1,2'"),
-    ("query id", b"1 qid:7 1:1\n", {}, 1, 3, "a feature index", "'qid'"),
+    ("query id of letters", b"1 qid:a 1:1\n", {}, 1, 3, "a feature index", "'qid'"),
+    ("query id without a number", b"1 qid: 1:1\n", {}, 1, 3, "a feature index", "'qid'"),
+    ("query id behind a feature", b"1 1:1 qid:7\n", {}, 1, 7, "a feature index", "'qid'"),
+    ("two query ids", b"1 qid:7 qid:8 1:1\n", {}, 1, 9, "a feature index", "'qid'"),
+    ("query id without a label", b"qid:7 1:1\n", {}, 1, 1, "one class, an integer", "'qid:7'"),
+    ("duplicate behind a query id", b"1 qid:7 3:1 3:0\n", {}, 1, 13, "each feature index once", "'3'"),
     ("index above n_features", b"1 4:1\n", {"n_features": 3}, 1, 3, "from 1 to 3", "'4'"),
     ("index above int32", b"1 2147483648:1\n", {}, 1, 3, "from 1 to 2147483647", "'2147483648'"),
     ("index above, from 0", b"1 3:1\n", {"n_features": 3, "zero_based": True}, 1, 3, "from 0 to 2", "'3'"),
@@ -311,6 +316,17 @@ def test_compressed_in_another_way(tmp_path, name, begin, found):
     path.write_bytes(b"BZh8 is no number\n")
     with pytest.raises(DataFormatError, match="expected a header"):
         load_xmc(path)
+
+
+def test_a_stream_that_is_compressed_has_no_name_to_end_in_gz(tmp_path):
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(b"1 2 1\n0 1:1\n"))
+    with open(path, "rb") as file, pytest.raises(DataFormatError) as error:
+        load_xmc(f"/dev/fd/{file.fileno()}")
+    assert str(error.value).partition(": ")[2] == (
+        "expected plain text from a stream, whose name tells no other kind, found a gzip file: "
+        "unpack it before, or give the name of the file"
+    )
 
 
 @pytest.mark.parametrize(

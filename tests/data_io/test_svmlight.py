@@ -1,5 +1,6 @@
 """The svmlight reader and writer: options, classes, comments; equal to scikit-learn's where both read."""
 
+import io
 import lzma
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_svmlight_file
 
-from xmcjax.data import load_svmlight, load_xmc, save_svmlight
+from xmcjax.data import load_features, load_svmlight, load_xmc, save_svmlight
 
 
 def test_classes_are_kept_as_they_stand(parser, write):
@@ -49,6 +50,22 @@ def test_numbering_is_said_not_guessed(parser, write):
     assert (X.indices.tolist(), Y.indices.tolist(), X.shape, Y.shape) == ([1, 2], [0, 2], (1, 3), (1, 3))
     X, Y = load_svmlight(path, multilabel=True, n_features=9, n_labels=8, parser=parser)
     assert (X.shape, Y.shape) == ((1, 9), (1, 8))
+
+
+def test_a_query_id_behind_the_labels_is_passed_over(parser, write):
+    text = b"1 2:1 1:2\n2 3:0.5\n-1\n"
+    ids = b"1 qid:7 1:2 2:1\n2\tqid:0012  3:0.5 # text\n-1 qid:5#\n"
+    plain, found = (load_svmlight(write(content), parser=parser) for content in (text, ids))
+    theirs = load_svmlight_file(io.BytesIO(ids.replace(b"#\n", b"\n")), query_id=True)
+    np.testing.assert_array_equal(found[0].toarray(), plain[0].toarray())
+    np.testing.assert_array_equal(found[0].toarray(), theirs[0].toarray())
+    np.testing.assert_array_equal(found[1], theirs[1])
+    lists = b"0,2 qid:7 1:1\n qid:8 2:1\n"
+    _, Y = load_svmlight(write(lists), multilabel=True, parser=parser)
+    np.testing.assert_array_equal(Y.toarray(), [[1, 0, 1], [0, 0, 0]])
+    for content in (lists, lists.replace(b"0,2", b"")):
+        X = load_features(write(content), "svmlight", parser=parser)
+        np.testing.assert_array_equal(X.toarray(), [[1, 0], [0, 1]])
 
 
 def test_width_counts_explicit_zeros(parser, write):

@@ -151,10 +151,8 @@ def test_rows_of_a_dense_operator_are_those_of_numpy():
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (31, 0), (0, 0)])
-@pytest.mark.parametrize("backend", ["jnp", "native", "dense"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_products_of_no_rows_and_of_no_columns(backend, shape):
-    if backend == "native" and not linops.native_ready():
-        pytest.skip("no kernels")
     n, d = shape
     op = linops.make(np.zeros(shape) if backend == "dense" else sp.csr_matrix(shape), backend=backend)
     V, C = jnp.ones((d, 2), op.dtype), jnp.ones((n, 2), op.dtype)
@@ -166,3 +164,95 @@ def test_products_of_no_rows_and_of_no_columns(backend, shape):
         (op.row_norms2(), (n,)),
     ):
         np.testing.assert_array_equal(found, np.zeros(size))
+
+
+PRODUCTS = {
+    "matmat": lambda F, D, V: F.matmat(V),
+    "rmatmat": lambda F, D, V: F.rmatmat(D),
+    "gram_matmat": lambda F, D, V: F.gram_matmat(D, V),
+    "squared_rmatmat": lambda F, D, V: F.squared_rmatmat(D),
+}
+
+
+@pytest.mark.parametrize("backend", ["gpu", pytest.param("native", marks=needs_native)])
+def test_products_of_kernels_have_the_derivatives_of_a_dense_matrix(backend):
+    X = matrix(np.float64, n=11, d=7, density=0.4)
+    F, A = linops.make(X, backend=backend), linops.make(X.toarray())
+    rng = np.random.default_rng(3)
+    D, V, moved_D, moved_V = (jnp.asarray(rng.normal(size=(rows, 2))) for rows in (11, 7, 11, 7))
+
+    @jax.jit
+    def derivatives(F, D, V):
+        def cubes(D, V):
+            return sum(jnp.sum(product(F, D, V) ** 3) for product in PRODUCTS.values())
+
+        def gradient(V):
+            return jax.grad(lambda V: jnp.sum(F.matmat(V) ** 3))(V)
+
+        return (
+            jax.jvp(cubes, (D, V), (moved_D, moved_V)),
+            jax.grad(cubes, argnums=(0, 1))(D, V),
+            jax.jvp(gradient, (V,), (moved_V,)),
+            jax.vmap(gradient)(jnp.stack([V, moved_V])),
+            jax.jacfwd(F.rmatmat)(D),
+        )
+
+    found, expected = (jax.tree.leaves(derivatives(op, D, V)) for op in (F, A))
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10)
+    ours, theirs = (jax.grad(lambda V, op=op: jnp.sum(op.gram_matmat(D, V) ** 3))(V) for op in (F, A))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@needs_native
+def test_products_of_native_kernels_have_derivatives_in_the_values_of_X():
+    X = matrix(np.float64, n=11, d=7, density=0.4)
+    D, V = jnp.ones((11, 2)) / 3, jnp.arange(14.0).reshape(7, 2)
+
+    def of_values(F):
+        squares = [jnp.sum(product(F, D, V) ** 2) for product in PRODUCTS.values()]
+        return sum(squares) + jnp.sum(F.row_norms2() ** 2)
+
+    found = jax.grad(of_values, allow_int=True)(linops.make(X, backend="native")).value
+    dense = np.asarray(jax.grad(of_values)(linops.make(X.toarray())).X)
+    np.testing.assert_allclose(
+        found, dense[np.repeat(np.arange(11), np.diff(X.indptr)), X.indices], rtol=1e-10
+    )
+
+
+def test_values_of_X_for_a_gpu_have_no_derivatives():
+    F = linops.make(matrix(np.float64), backend="gpu")
+    sentence = (
+        r'^matmat: expected features of backend="dense", "native" or "jnp" for derivatives '
+        r'in the values of X, found those of backend="gpu"(\n|$)'
+    )
+    with pytest.raises(TypeError, match=sentence):
+        jax.grad(lambda F: jnp.sum(F.matmat(jnp.ones((31, 2)))), allow_int=True)(F)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_arrays_of_another_dtype_or_shape_are_one_sentence_for_every_backend(backend):
+    F = linops.make(np.ones((3, 2), np.float32), backend=backend)
+    right, narrow = np.ones((2, 4), np.float32), np.ones((3, 1), np.float32)
+    for V, found in (
+        (right.astype(np.float64), r"float64 \[2, 4\]"),
+        (right.astype(int), r"int64 \[2, 4\]"),
+        (jnp.asarray(right, jnp.bfloat16), r"bfloat16 \[2, 4\]"),
+        (right[0], r"float32 \[4\]"),
+        (right[None], r"float32 \[1, 2, 4\]"),
+        (right.T, r"float32 \[4, 2\]"),
+    ):
+        with pytest.raises(ValueError, match=rf"^matmat: expected V as float32 \[2, lanes\], found {found}$"):
+            F.matmat(V)
+    with pytest.raises(TypeError, match=r"^rmatmat: expected C as float32 \[3, lanes\], found list$"):
+        F.rmatmat(narrow.tolist())  # pyright: ignore[reportArgumentType]
+    with pytest.raises(
+        ValueError, match=r"^squared_rmatmat: expected D as float32 \[3, lanes\], found float32 "
+    ):
+        F.squared_rmatmat(right)
+    with pytest.raises(
+        ValueError, match=r"^gram_matmat: expected V as float32 \[2, 1\], found float32 \[2, 4\]$"
+    ):
+        F.gram_matmat(narrow, right)
+    with jax.enable_x64(False):  # what JAX makes float32 is float32
+        F.matmat(right.astype(np.float64))

@@ -106,7 +106,7 @@ def test_the_logistic_loss_keeps_its_digits():
 
 def test_nan_is_handed_on():
     for loss in LOSSES.values():
-        assert np.isnan(loss.value(jnp.asarray(jnp.nan)))
+        assert np.isnan(loss.value(jnp.asarray(jnp.nan))) and np.isnan(loss.grad(jnp.asarray(jnp.nan)))
 
 
 def test_plain_numbers_are_taken():

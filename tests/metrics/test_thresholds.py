@@ -1,5 +1,6 @@
 """Thresholds of labels for F1 against a slow loop of the definition."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -110,7 +111,7 @@ def test_whole_numbers_are_scores_like_others(dtype, form):
     np.testing.assert_array_equal(f1_thresholds(Y.astype(int), form(Z)), expected)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, ">f4"])
+@pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16, ">f4"])
 def test_halves_and_the_byte_order_of_another_machine(dtype):
     Y, Z = drawn(3)
     Z = np.where(Z > -0.5, Z, -np.inf).astype(dtype)

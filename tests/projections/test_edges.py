@@ -69,6 +69,20 @@ def test_improper_vectors_are_nan_as_a_whole(on, name, entry):
     assert np.isnan(x[1]).all() and np.isfinite(x[[0, 2]]).all()
 
 
+@pytest.mark.parametrize("name", SETS)
+def test_improper_vectors_have_no_derivative(name):
+    """NaN forward and in reverse, beside numbers for the vectors that have one."""
+    b = jnp.asarray([[1.0, 0.5, 0.0], [1.0, np.nan, 0.0], [0.2, 0.1, 0.3]])
+    one = np.ones(3)
+    p = Problem(b, one, 0 * one, 0.75 * one, one, 2)
+    x, pulled = jax.vjp(lambda b: project(name, p._replace(b=b)), b)
+    for slope in (
+        pulled(jnp.ones_like(x))[0],
+        jax.jvp(lambda b: project(name, p._replace(b=b)), (b,), (b,))[1],
+    ):
+        assert np.isnan(slope[1]).all() and np.isfinite(slope[jnp.array([0, 2])]).all()
+
+
 def test_what_a_trace_cannot_see_is_nan(on):
     b = np.ones((2, 3))
     for name in SETS:

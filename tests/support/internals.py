@@ -20,7 +20,7 @@ from xmcjax import (
 )
 
 # parts of commands that tests make fail, or fuzz, and the page of a report
-from xmcjax.cli import _cache, _calibration, _config, _page, _runs
+from xmcjax.cli import _cache, _calibration, _config, _page, _refusals, _runs
 from xmcjax.cli import _systems as _cli_systems
 
 # states of joint systems, whose times between two writes are set to none, and the data of a kernel fit
@@ -111,6 +111,7 @@ cli_cache = _cache
 cli_calibration = _calibration
 cli_config = _config
 cli_runs = _runs
+refusals = _refusals
 joint_checkpoint = _checkpoint
 joint_multinomial = _multinomial
 kernel_training = _kernel_training

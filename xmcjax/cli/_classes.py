@@ -17,6 +17,7 @@ import tyro
 
 from xmcjax._memory import usable_memory
 from xmcjax._options import Option, flag_of
+from xmcjax._state_folder import state_folder
 from xmcjax.cli import _report, _training
 from xmcjax.cli._data import MORE_FEATURES, Joined, read_test, read_training
 from xmcjax.cli._data_options import DtypeName, SizedDataOptions
@@ -141,7 +142,7 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
     """
     deadline = _training.deadline_of(options.timeout)
     parse_transforms(options.transform)
-    state_of_run(_folder(options), {_SYSTEM: system}).check(options.resume)
+    state_of_run(state_folder(options.model), {_SYSTEM: system}).check(options.resume)
     if options.stats is not None:
         check_stats(options.stats, options.model, options.resume)
     stored = _stored(options, classifier) if options.resume else None
@@ -164,7 +165,7 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
         check_weights(data.X, y, n_labels, data.X.dtype.itemsize, system != "kernel", usable_memory())
         begin = time.perf_counter()
         mark = _mark(options, classifier, data.fingerprint, data.transforms.names, system)
-        checkpoint = state_of_run(_folder(options), mark, deadline)
+        checkpoint = state_of_run(state_folder(options.model), mark, deadline)
         if checkpoint.begin(options.resume):
             text = f"goes on from {checkpoint.folder}"
             _report.print_field("resumed", text, directory=str(checkpoint.folder))
@@ -213,12 +214,6 @@ def _read(options: ClassOptions) -> tuple[Joined, Dataset | None, dict[str, floa
     return training, test, {"reading": time.perf_counter() - begin}
 
 
-def _folder(options: ClassOptions) -> Path:
-    """Of the state of a run, beside the model."""
-    model = Path(os.path.abspath(options.model))
-    return model.with_name(f"{model.name}.state")
-
-
 def _stored(options: ClassOptions, classifier: Any) -> Any:
     """The classifier of a model that is complete, or None.
 
@@ -252,7 +247,7 @@ def _nothing_left(options: ClassOptions, classifier: Any, stored: Any, system: s
         if found[key] != value:
             raise ModelMismatchError(options.model, key, str(found[key]), str(value))
     _report.describe_data(dataset)
-    checkpoint = state_of_run(_folder(options), wanted)
+    checkpoint = state_of_run(state_folder(options.model), wanted)
     checkpoint.begin(True)
     checkpoint.remove()  # a run may have been killed before it did so
     numbers = {name: value for name, _, value in _numbers(stored)}

@@ -69,8 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: 0; 2 for bad input, too little memory or too few threads; 75 where ``--timeout`` left
-        labels to be trained; 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP. Flags that cannot be
-        read, and ``--help``, leave by SystemExit.
+        labels to be trained; 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP. ``--help``
+        leaves by SystemExit.
     """
     keep_numbers_of_outputs()
     if "numpy" not in sys.modules:
@@ -176,6 +176,7 @@ def _read_and_run(name: str, arguments: list[str]) -> int:
 
     from xmcjax.cli._config import PRINT, read_config, toml, with_config
     from xmcjax.cli._options import FILES, check_names, refuse_old, refuse_repeated
+    from xmcjax.cli._refusals import in_one_sentence
     from xmcjax.cli._streams import with_streams
 
     config, arguments = read_config(arguments)
@@ -191,13 +192,15 @@ def _read_and_run(name: str, arguments: list[str]) -> int:
     refuse_old(module, arguments)
     check_names(arguments)
     refuse_repeated(command.Options, arguments)
-    options = tyro.cli(
-        command.Options,
-        prog=prog,
-        description=_description(command.Options, name),
-        args=with_streams(with_config(config, command.Options, arguments), FILES),
-        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
-    )
+    arguments = with_streams(with_config(config, command.Options, arguments), FILES)
+    with in_one_sentence(arguments):
+        options = tyro.cli(
+            command.Options,
+            prog=prog,
+            description=_description(command.Options, name),
+            args=arguments,
+            config=(tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes),
+        )
     if shown:
         print(f'system = "{system}"\n{toml(options)}' if system else toml(options))
         return 0

@@ -5,6 +5,7 @@ from xmcjax.data._arrow import load_parquet as load_parquet
 from xmcjax.data._arrow_writer import save_arrow as save_arrow
 from xmcjax.data._arrow_writer import save_parquet as save_parquet
 from xmcjax.data._atomic import atomic_write as atomic_write
+from xmcjax.data._atomic import make_folder as make_folder
 from xmcjax.data._dataset import FORMATS as FORMATS
 from xmcjax.data._dataset import Dataset as Dataset
 from xmcjax.data._dataset import Format as Format

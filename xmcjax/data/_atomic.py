@@ -94,6 +94,26 @@ def _through(path: Path, descriptor) -> Iterator[IO[bytes]]:
         raise
 
 
+def make_folder(path: Path) -> None:
+    """Makes a folder, and those above it, where it is not there.
+
+    Raises:
+        OSError: it cannot be made; a PermissionError also where the system says that there is no such file,
+            as it does of what is to be made in /proc.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:
+        raise _not_made(error, path) from error
+
+
+def _not_made(error: OSError, path: Path) -> OSError:
+    """The error with the user's file in it, which is not to be found because it is yet to be made."""
+    if error.errno != errno.ENOENT or not path.absolute().parent.is_dir():
+        return named(error, path)
+    return PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
 @contextlib.contextmanager
 def _replacing(path: Path, target: Path, found: os.stat_result | None) -> Iterator[IO[bytes]]:
     """A file that takes the place of ``target``; errors name ``path``, as the user wrote it."""
@@ -127,7 +147,7 @@ def _replacing(path: Path, target: Path, found: os.stat_result | None) -> Iterat
         with contextlib.suppress(FileNotFoundError):
             scratch.unlink()
         if isinstance(error, OSError) and error.filename in (None, str(scratch), str(target)):
-            raise named(error, path) from error
+            raise _not_made(error, path) from error
         raise
 
 

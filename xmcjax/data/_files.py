@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,13 +18,14 @@ from xmcjax.data._unpack import Unpacked, gzip_file, xz_file
 CHUNK = 1 << 20
 # A longer line is refused: without a bound, a single file without line ends would fill the memory.
 MAX_LINE = 1 << 28
-# How compressed files begin that are read as text: no text begins so.
+# How compressed files begin that are read as text, which none does: what they are, and the suffix by which
+# they would be unpacked.
 _COMPRESSED = {
-    rb"BZh[1-9]1AY": "a bzip2 file",
-    rb"\x28\xb5\x2f\xfd": "a Zstandard file",
-    rb"PK\x03\x04": "a zip file",
-    rb"\x1f\x8b": "a gzip file whose name does not end in .gz",
-    rb"\xfd7zXZ\x00": "an xz file whose name does not end in .xz",
+    rb"BZh[1-9]1AY": ("a bzip2 file", None),
+    rb"\x28\xb5\x2f\xfd": ("a Zstandard file", None),
+    rb"PK\x03\x04": ("a zip file", None),
+    rb"\x1f\x8b": ("a gzip file", ".gz"),
+    rb"\xfd7zXZ\x00": ("an xz file", ".xz"),
 }
 
 
@@ -70,10 +73,17 @@ def open_binary(path: Path, memory: int) -> BinaryIO | Unpacked:
             return xz_file(file, memory)
         case _:
             begin = file.peek(8)
-            for magic, found in _COMPRESSED.items():
+            for magic, (found, suffix) in _COMPRESSED.items():
                 if re.match(magic, begin):
+                    streamed = not stat.S_ISREG(os.fstat(file.fileno()).st_mode)
                     file.close()
-                    raise DataFormatError(path, None, None, "plain text, or a file of .gz or .xz", found)
+                    expected = "plain text, or a file of .gz or .xz"
+                    if streamed or path.parts[:2] == ("/", "dev"):
+                        expected = "plain text from a stream, whose name tells no other kind"
+                        found += ": unpack it before, or give the name of the file"
+                    elif suffix:
+                        found += f" whose name does not end in {suffix}"
+                    raise DataFormatError(path, None, None, expected, found)
             return file
 
 

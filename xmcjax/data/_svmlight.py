@@ -38,8 +38,8 @@ def load_svmlight(
 
     Each row is ``class f:v f:v ...`` or, with ``multilabel``, ``l1,l2,... f:v f:v ...``, where a
     row without labels starts with a blank. ``#`` ends a line, and a line that starts with it is
-    no row. An empty line is a row without labels in multi-label files and an error otherwise. Query ids
-    (``qid:``) are an error. Numbering is never guessed from the numbers met. Everything
+    no row. An empty line is a row without labels in multi-label files and an error otherwise. A query id
+    (``qid:7``) behind the labels is passed over. Numbering is never guessed from the numbers met. Everything
     else is as in ``load_xmc`` (docs/reference/formats.md lists every case).
 
     Args:

@@ -7,7 +7,8 @@ The grammar of a line, in bytes::
     blank  = one or more spaces or tabs
     value  = [sign] (digits ["." digits] | "." digits) [("e" | "E") [sign] digits]
 
-With ``Head.PASSED_OVER`` a first item without a colon is passed over, whatever it is.
+With ``Head.PASSED_OVER`` a first item without a colon is passed over, whatever it is. Where there are
+comments, as in svmlight, so is a query id behind the labels: blank "qid:" digits.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from xmcjax.data._text_format import Fault, Head, Kind, RowFormat, TextRows, str
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _DIGITS = re.compile(rb"[0-9]+")
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
+_QUERY = re.compile(rb"[ \t]+qid:[0-9]+(?![^ \t])")
 _TOKEN = re.compile(rb"[^ \t]+")
 _MAX_DIGITS = 18  # any integer of so many digits fits an int64
 # From half a unit in the last place above the largest float32 on, rounding gives infinity.
@@ -93,6 +94,8 @@ class PythonParser:
                 self._classes.append(_class(line[begin:stop], begin))
             elif b":" in line[begin:stop]:
                 stop = 0
+        if self._format.comments and (query := _QUERY.match(line, stop)):
+            stop = query.end()
         self._read_features(line, stop)
         self._rows += 1
 

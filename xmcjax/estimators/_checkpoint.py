@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.data import DataFormatError, atomic_write, load_npy, load_scipy_npz, save_npy, save_scipy_npz
+from xmcjax.data import (
+    DataFormatError,
+    atomic_write,
+    load_npy,
+    load_scipy_npz,
+    make_folder,
+    save_npy,
+    save_scipy_npz,
+)
 from xmcjax.estimators._fit_file import FitFile
 from xmcjax.models import ModelFormatError, ModelMismatchError, check_regular
 
@@ -113,7 +121,7 @@ class Checkpoint:
         if there:
             self._compare(_read_mark(path))
         else:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             with atomic_write(path) as file:
                 file.write(json.dumps(self._mark, indent=1).encode() + b"\n")
         self._begun = True

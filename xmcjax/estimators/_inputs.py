@@ -86,7 +86,8 @@ def _refuse_labels(wrong: np.ndarray) -> None:
 def checked_targets(y) -> Any:
     """y of any kind that scikit-learn knows; lists of tags are refused with the remedy.
 
-    A matrix of numbers comes in a dtype that SciPy has, unlike float16 or another byte order.
+    A matrix of numbers comes in a dtype that SciPy has, unlike float16 or another byte order, and bfloat16 as
+    float32.
     """
     if y is None:
         return y  # scikit-learn says what is missing
@@ -94,9 +95,10 @@ def checked_targets(y) -> Any:
         return _sparse.csr(y, "y")
     _sparse.refuse_masked(y, "y")
     try:
-        array = np.asarray(y)
+        given = np.asarray(y)
     except ValueError:  # what NumPy says of rows of different length
         raise ValueError(_TAGS.format("lists of different length")) from None
+    array = _sparse.widened(given)
     if array.ndim == 1 and array.dtype == object:
         row = next(
             (i for i, tags in enumerate(array) if isinstance(tags, (list, tuple, set, np.ndarray))), None
@@ -108,7 +110,9 @@ def checked_targets(y) -> Any:
     )
     if array.ndim == 2 and array.shape[1] > 1 and texts:
         raise ValueError(_TAGS.format(f"texts of shape {list(array.shape)}"))
-    return _sparse.dense(array, "y") if array.ndim == 2 and array.dtype.kind in "biuf" else y
+    if array.ndim == 2 and array.dtype.kind in "biuf":
+        return _sparse.dense(array, "y")
+    return y if array is given else array
 
 
 def _no_classes(y) -> TypeError:
@@ -133,7 +137,7 @@ def _entering(X) -> Any:
         raise _sparse.no_numbers("X", f"values of type {array.dtype}")
     if array.dtype == object:
         _refuse_texts(array)
-    return array if isinstance(X, (list, tuple)) else X
+    return array if isinstance(X, (list, tuple)) or array.dtype != getattr(X, "dtype", array.dtype) else X
 
 
 def _refuse_texts(array: np.ndarray) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 
 from xmcjax._fork import methods_need_threads_of_jax
+from xmcjax.linops._checks import check_arrays
 
 
 def put(a: np.ndarray) -> jax.Array:
@@ -28,7 +31,9 @@ def put(a: np.ndarray) -> jax.Array:
 class LinOp(Protocol):
     """A feature matrix X of n rows and d columns on a device, applied to blocks of lanes.
 
-    An operator is a pytree: it is passed to jitted functions as an argument, never closed over.
+    An operator is a pytree: it is passed to jitted functions as an argument, never closed over. Its products
+    take arrays in its dtype; they can be differentiated in them by JAX, forward and in reverse, and in the
+    values of X where the backend is not "gpu". Derivatives of kernels' products are made in plain JAX.
 
     Example:
         >>> import numpy as np
@@ -79,20 +84,67 @@ class LinOp(Protocol):
 
 @methods_need_threads_of_jax
 class SparseProducts:
-    """What the operators of sparse features have in common."""
+    """What the operators of sparse features have in common.
+
+    The products of kernels are differentiated by those of :meth:`in_jax`, forward, in reverse and again.
+    """
 
     shape: tuple[int, int]
     dtype: Any
 
-    def _check(self, name: str, a: jax.Array, rows: int) -> None:
-        # the kernels would read beyond the end, and a gather in JAX repeat the last row
-        if a.ndim != 2 or a.shape[0] != rows:
-            raise ValueError(f"expected {name} [{rows}, lanes], got {list(a.shape)}")
+    #: whether the products can be differentiated in the values of X too
+    values_vary = True
 
-    if TYPE_CHECKING:
+    def matmat(self, V: jax.Array) -> jax.Array:
+        check_arrays(self, "matmat", V=V)
+        return self._differentiable("_matmat", V)
 
-        def rmatmat(self, C: jax.Array) -> jax.Array: ...
+    def rmatmat(self, C: jax.Array) -> jax.Array:
+        check_arrays(self, "rmatmat", C=C)
+        return self._differentiable("_rmatmat", C)
+
+    def gram_matmat(self, D: jax.Array, V: jax.Array) -> jax.Array:
+        check_arrays(self, "gram_matmat", D=D, V=V)
+        return self._differentiable("_gram_matmat", D, V)
 
     def mean(self) -> jax.Array:
         n = self.shape[0]
         return self.rmatmat(jnp.ones((n, 1), self.dtype))[:, 0] / n
+
+    def _differentiable(self, product: str, *arrays: jax.Array) -> jax.Array:
+        if self._in_plain_jax:
+            return getattr(self, product)(*arrays)
+        return _by_kernel(product, self, *arrays)
+
+    if TYPE_CHECKING:
+
+        @property
+        def _in_plain_jax(self) -> bool: ...
+
+        def in_jax(self) -> SparseProducts: ...
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _by_kernel(product: str, op: SparseProducts, *arrays: jax.Array) -> jax.Array:
+    return getattr(op, product)(*arrays)
+
+
+@functools.partial(_by_kernel.defjvp, symbolic_zeros=True)
+def _by_kernel_jvp(product: str, primals, tangents):
+    leaves, tree = jax.tree.flatten(primals)
+    tangents = tree.flatten_up_to(tangents)
+    varies = [i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero)]
+    op, name = primals[0], product.removeprefix("_")
+    if not op.values_vary and min(varies) < len(jax.tree.leaves(op)):
+        raise TypeError(
+            f'{name}: expected features of backend="dense", "native" or "jnp" for derivatives '
+            'in the values of X, found those of backend="gpu"'
+        )
+
+    def plain(*varying):
+        given = dict(enumerate(leaves)) | dict(zip(varies, varying, strict=True))
+        op, *arrays = jax.tree.unflatten(tree, list(given.values()))
+        return getattr(op.in_jax(), name)(*arrays)
+
+    moved = jax.jvp(plain, [leaves[i] for i in varies], [tangents[i] for i in varies])[1]
+    return _by_kernel(product, *primals), moved

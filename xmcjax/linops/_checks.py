@@ -100,6 +100,38 @@ def check_operator(op) -> None:
         raise TypeError(f"expected features of xmcjax.linops.make, got {type(op).__name__}")
 
 
+def check_arrays(op, product: str, **arrays) -> None:
+    """Raises ValueError where an array of a product is not in the dtype of the operator and of its rows.
+
+    Args:
+        op: X, [n, d].
+        product: its name, for the sentence.
+        arrays: V, of d rows; C or D, of n rows. All have the same number of columns.
+
+    Raises:
+        TypeError: something that is no array.
+
+    Example:
+        >>> from xmcjax import linops
+        >>> try:
+        ...     check_arrays(linops.make(np.eye(2, 3, dtype=np.float32)), "matmat", V=np.float32([1, 2, 3]))
+        ... except ValueError as error:
+        ...     print(error)
+        matmat: expected V as float32 [3, lanes], found float32 [3]
+    """
+    lanes = None
+    for name, a in arrays.items():
+        rows = op.shape[1 if name == "V" else 0]
+        expected = f"{product}: expected {name} as {op.dtype} [{rows}, {'lanes' if lanes is None else lanes}]"
+        if not isinstance(a, jax.Array | np.ndarray):
+            raise TypeError(f"{expected}, found {type(a).__name__}")
+        dtype = jax.dtypes.canonicalize_dtype(a.dtype) if a.dtype == np.float64 else a.dtype
+        # kernels would read beyond the end, and a gather in JAX repeat the last row
+        if dtype != op.dtype or a.ndim != 2 or a.shape[0] != rows or lanes not in (None, a.shape[1]):
+            raise ValueError(f"{expected}, found {a.dtype} {list(a.shape)}")
+        lanes = a.shape[1]
+
+
 def canonical_csr(X):
     """A matrix of scipy.sparse, of any kind, as checked CSR whose rows have each column once, in order.
 

@@ -15,7 +15,7 @@ from xmcjax import native
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax.linops._base import SparseProducts, put
-from xmcjax.linops._checks import canonical_csr
+from xmcjax.linops._checks import canonical_csr, check_arrays
 from xmcjax.native import csr_arrays, ref
 
 CHUNK = 1 << 18
@@ -65,27 +65,28 @@ class Csr(SparseProducts):
         """What the native kernels take."""
         return self.value, self.column, self.offset
 
-    def matmat(self, V: jax.Array) -> jax.Array:
-        self._check("V", V, self.shape[1])
+    @property
+    def _in_plain_jax(self) -> bool:
+        return not self.native
+
+    def _matmat(self, V: jax.Array) -> jax.Array:
         if self.native:
             return native.call("csr_matmat", X=self.arrays, V=V, threads=self.threads)["out"]
         return ref.csr_matmat(self.value, self.column, self.row, V, self.shape[0])
 
-    def rmatmat(self, C: jax.Array) -> jax.Array:
-        self._check("C", C, self.shape[0])
+    def _rmatmat(self, C: jax.Array) -> jax.Array:
         if self.native:
             sizes = {"d": self.shape[1]}
             return native.call("csr_rmatmat", sizes=sizes, X=self.arrays, C=C, threads=self.threads)["out"]
         return ref.csr_rmatmat(self.value, self.column, self.row, C, self.shape[1])
 
-    def gram_matmat(self, D: jax.Array, V: jax.Array) -> jax.Array:
-        self._check("D", D, self.shape[0])
-        self._check("V", V, self.shape[1])
+    def _gram_matmat(self, D: jax.Array, V: jax.Array) -> jax.Array:
         if self.native:
             return native.call("csr_gram_matmat", X=self.arrays, D=D, V=V, threads=self.threads)["out"]
         return ref.csr_gram_matmat(self.value, self.column, self.row, D, V, self.shape[0])
 
     def squared_rmatmat(self, D: jax.Array) -> jax.Array:
+        check_arrays(self, "squared_rmatmat", D=D)
         return dataclasses.replace(self, value=self.value * self.value).rmatmat(D)
 
     def row_norms2(self) -> jax.Array:

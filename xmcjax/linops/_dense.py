@@ -10,6 +10,7 @@ import numpy as np
 
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
+from xmcjax.linops._checks import check_arrays
 
 
 @methods_need_threads_of_jax
@@ -38,15 +39,19 @@ class Dense:
         return self.X.dtype
 
     def matmat(self, V: jax.Array) -> jax.Array:
+        check_arrays(self, "matmat", V=V)
         return jnp.matmul(self.X, V, precision="highest")
 
     def rmatmat(self, C: jax.Array) -> jax.Array:
+        check_arrays(self, "rmatmat", C=C)
         return jnp.matmul(self.X.T, C, precision="highest")
 
     def gram_matmat(self, D: jax.Array, V: jax.Array) -> jax.Array:
+        check_arrays(self, "gram_matmat", D=D, V=V)
         return self.rmatmat(D * self.matmat(V))
 
     def squared_rmatmat(self, D: jax.Array) -> jax.Array:
+        check_arrays(self, "squared_rmatmat", D=D)
         return jnp.matmul((self.X * self.X).T, D, precision="highest")
 
     def row_norms2(self) -> jax.Array:

@@ -18,7 +18,8 @@ from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax._settings import settings_here
 from xmcjax.linops._base import LinOp, SparseProducts
-from xmcjax.linops._checks import canonical_csr
+from xmcjax.linops._checks import canonical_csr, check_arrays
+from xmcjax.linops._csr import CHUNK, Csr
 
 # Entries of a row that are read at once; a row is filled up to a multiple of them.
 GROUP = 8
@@ -172,9 +173,11 @@ class Grouped(SparseProducts):
         """Numbers of X that a product reads."""
         return self.rows.value.size
 
-    def matmat(self, V: jax.Array) -> jax.Array:
-        self._check("V", V, self.shape[1])
-        return self._matmat(V)
+    values_vary = False  # they stand in rows and in columns
+
+    @property
+    def _in_plain_jax(self) -> bool:
+        return False
 
     def _matmat(self, V: jax.Array, square: bool = False) -> jax.Array:
         if self.kernels == "cuda":
@@ -185,11 +188,7 @@ class Grouped(SparseProducts):
         full = _spmm.product(self.rows, _spmm.padded(V, T), T, interpret=self.interpret, square=square)
         return full[:, : V.shape[1]]
 
-    def rmatmat(self, C: jax.Array) -> jax.Array:
-        return self._rmatmat(C)
-
     def _rmatmat(self, C: jax.Array, square: bool = False) -> jax.Array:
-        self._check("C", C, self.shape[0])
         if self.kernels == "cuda":
             return native.cuda_rmatmat(self.columns.cuda, C, self.shape[1], square=square)
         from xmcjax.linops import _spmm
@@ -206,9 +205,7 @@ class Grouped(SparseProducts):
         )
         return full[:, : C.shape[1]]
 
-    def gram_matmat(self, D: jax.Array, V: jax.Array) -> jax.Array:
-        self._check("D", D, self.shape[0])
-        self._check("V", V, self.shape[1])
+    def _gram_matmat(self, D: jax.Array, V: jax.Array) -> jax.Array:
         if self.kernels == "cuda":
             return native.cuda_gram_matmat(self.rows.cuda, self.columns.cuda, D, V)
         from xmcjax.linops import _spmm
@@ -223,13 +220,34 @@ class Grouped(SparseProducts):
         return full[:, :lanes]
 
     def squared_rmatmat(self, D: jax.Array) -> jax.Array:
+        check_arrays(self, "squared_rmatmat", D=D)
+        return self._differentiable("_squared_rmatmat", D)
+
+    def _squared_rmatmat(self, D: jax.Array) -> jax.Array:
         return self._rmatmat(D, square=True)
 
     def row_norms2(self) -> jax.Array:
+        return self._differentiable("_row_norms2")
+
+    def _row_norms2(self) -> jax.Array:
         return self._matmat(jnp.ones((self.shape[1], 1), self.dtype), square=True)[:, 0]
 
     def take_rows(self, rows) -> Grouped:
         return from_scipy(self.to_scipy()[np.asarray(rows)], kernels=self.kernels)
+
+    def in_jax(self) -> Csr:
+        """The same matrix with products in plain JAX, which can be differentiated in what they multiply."""
+        groups, n = self.rows.value.shape[0], self.shape[0]
+        # of rows that begin at the same group only the last has entries
+        row = jnp.searchsorted(self.rows.start[:n], jnp.arange(groups, dtype=jnp.int32), side="right") - 1
+        row = jnp.broadcast_to(row.astype(jnp.int32)[:, None], (groups, GROUP))
+        size = min(CHUNK // GROUP, groups)
+
+        def chunked(a):
+            return jnp.pad(a, ((0, -groups % size), (0, 0))).reshape(-1, size * GROUP)
+
+        value, column, row = (chunked(a) for a in (self.rows.value, self.rows.index, row))
+        return Csr(value, column, None, row, self.shape, False, 1)
 
     def to_scipy(self) -> sp.csr_matrix:
         """The matrix as scipy.sparse CSR on the host."""

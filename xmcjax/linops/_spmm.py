@@ -35,7 +35,7 @@ def padded(V: jax.Array, T: int) -> jax.Array:
 def nonzero_tiles(C: jax.Array, T: int) -> jax.Array:
     """Which rows of C [n, B], numbers or bool, have an entry in each tile of lanes: int8 [B / T, n]."""
     nonzero = C if C.dtype == bool else C != 0
-    return jnp.any(nonzero.reshape(C.shape[0], -1, T), axis=2).astype(jnp.int8).T
+    return jnp.any(nonzero.reshape(C.shape[0], C.shape[1] // T, T), axis=2).astype(jnp.int8).T
 
 
 def product(
@@ -62,7 +62,7 @@ def product(
         square: whether the entries of A are squared.
     """
     m, lanes = rows.shape[0], V.shape[1]
-    if m == 0 or lanes == 0:
+    if 0 in (m, lanes, V.shape[0]):  # with no row of V there are no entries
         return jnp.zeros((m, lanes), V.dtype)
     out = _pieces(rows, V, T, interpret, scale, of_rows, of_entries, square)
     if rows.sums is None:

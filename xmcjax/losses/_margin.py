@@ -204,7 +204,8 @@ class Hinge(MarginLoss):
         return jax.nn.relu(1 - _real(m))  # its derivative at the bend is 0, as that of `grad`
 
     def grad(self, m):
-        return jnp.where(m < 1, -1.0, 0.0).astype(jnp.result_type(_real(m), float))
+        slope = jnp.where(m < 1, -1.0, jnp.where(m >= 1, 0.0, jnp.nan))
+        return slope.astype(jnp.result_type(_real(m), float))
 
     def curv(self, m):
         return jnp.zeros_like(_real(m))

@@ -22,8 +22,9 @@ import numpy as np
 
 from xmcjax import _sparse
 from xmcjax._arguments import flag, instance
+from xmcjax._state_folder import no_model
 from xmcjax._systems import FIRST_SYSTEM
-from xmcjax.data import Transforms, atomic_write
+from xmcjax.data import Transforms, atomic_write, make_folder
 from xmcjax.models import _manifest
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._lock import DirectoryLock
@@ -95,7 +96,7 @@ def write_kernel_model(
     content = {"format": KERNEL_FORMAT, "schema_version": _SCHEMA_VERSION, "meta": meta}
     content |= {name.partition(".")[0]: record for name, record in records.items()}
     _manifest.check_directory(directory)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     lock = None if flag("held", held) else DirectoryLock(directory)
     try:
         names_there = set(os.listdir(directory))
@@ -205,4 +206,4 @@ def _content(directory: Path) -> Any:
     try:
         return _manifest.unsealed(directory / MANIFEST)[0]
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{directory}: expected a model, found no {MANIFEST}") from error
+        raise no_model(directory, MANIFEST) from error

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from xmcjax._arguments import flag, name_of
 from xmcjax._links import CALIBRATED
+from xmcjax._state_folder import no_model
 from xmcjax.models import _manifest
 from xmcjax.models._base import NOT_STORED, check_labels, is_trained
 from xmcjax.models._calibration import Calibration
@@ -100,7 +101,7 @@ class LinearModel:
         try:
             manifest = _manifest.read(directory / MANIFEST)
         except FileNotFoundError as error:
-            raise FileNotFoundError(f"{directory}: expected a model, found no {MANIFEST}") from error
+            raise no_model(directory, MANIFEST) from error
         files: list[FileRecord] = [*manifest.shards]
         beside = (manifest.transforms, manifest.names, manifest.calibration)
         files += [file for file in beside if file is not None]

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from xmcjax.data import make_folder
 from xmcjax.models import _manifest
 from xmcjax.models._lock import DirectoryLock
 from xmcjax.models._manifest import ARRAYS, CALIBRATION, MANIFEST, NAMES, TRANSFORMS
@@ -96,7 +97,7 @@ def reserved(directory: str | os.PathLike[str]) -> Iterator[None]:
     directory = Path(directory)
     check_vacant(directory, resumable=False, unfinished=True)
     made = not directory.exists()
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     lock = DirectoryLock(directory)
     try:
         check_vacant(directory, resumable=False, unfinished=True)

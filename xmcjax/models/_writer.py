@@ -17,7 +17,7 @@ import numpy as np
 
 from xmcjax import _sparse
 from xmcjax._arguments import flag, whole_number
-from xmcjax.data import atomic_write
+from xmcjax.data import atomic_write, make_folder
 from xmcjax.models import _manifest
 from xmcjax.models._calibration import Calibration
 from xmcjax.models._errors import ModelMismatchError
@@ -127,7 +127,7 @@ class ShardWriter:
         self._buffer_lock = threading.Lock()
         self._write_lock = threading.Lock()
         _manifest.check_directory(self.directory)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_folder(self.directory)
         self._lock = _Held() if flag("held", held) else DirectoryLock(self.directory)
         try:
             if flag("at_once", at_once):

@@ -97,7 +97,7 @@ def _box_projection_jvp(at_most, primals, tangents):
         biased = (rho * total + x.sum(-1) * drho) / (1 + rho * n)
         dt = jnp.where(tight > 0, dt, biased)
     dx = jnp.where(free, db - dt[..., None], jnp.where(at_upper, dupper[..., None], dlower[..., None]))
-    return (x, tight), (dx, jnp.zeros_like(tight))
+    return (x, tight), (_threshold.of_points(x, dx, db), jnp.zeros_like(tight))
 
 
 def _first_to_move(b, radius, lower, upper, rho, at_lower, at_upper, at_most: bool):

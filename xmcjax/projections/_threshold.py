@@ -55,6 +55,12 @@ def dense(primal, tangent):
     return jnp.zeros_like(primal) if isinstance(tangent, SymbolicZero) else tangent
 
 
+def of_points(x, dx, db):
+    """dx, but NaN where x is: there it is a multiple of db, so that it is NaN in reverse as well."""
+    nowhere = jnp.isnan(x)
+    return jnp.where(nowhere, jnp.nan * jnp.where(nowhere, db, 0), dx)
+
+
 def count(which, t):
     """How many entries of each vector are selected, as floats; t is any finite number per vector.
 

@@ -187,7 +187,7 @@ def _topk_projection_jvp(k, primals, tangents):
     du = jnp.where(tight > 0, dradius / k, jnp.where(u > 0, du, 0))
     dt = (free_sum - q * du) / jnp.maximum(n, 1)
     dx = jnp.where(full, du[..., None], jnp.where(free, db - dt[..., None], 0))
-    return (x, u, tight), (dx, du, jnp.zeros_like(tight))
+    return (x, u, tight), (_threshold.of_points(x, dx, db), du, jnp.zeros_like(tight))
 
 
 @functools.partial(jax.jit, static_argnames="k")

@@ -21,7 +21,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from xmcjax import native
 from xmcjax.projections import _devices
-from xmcjax.projections._threshold import between, dense
+from xmcjax.projections._threshold import between, dense, of_points
 
 # From here on every step halves the floats between the bounds, of which there are fewer than 2^64.
 _NEWTON_STEPS = 48
@@ -125,7 +125,8 @@ def _(primals, tangents):
     slope = jnp.sum(jnp.where(free, weights * weights, 0), axis=-1)
     off = jnp.sum(weights * moved + x * dweights, axis=-1) - dradius
     dt = jnp.where(slope > 0, off / jnp.where(slope > 0, slope, 1), 0)
-    return (x, t), (jnp.where(free, moved - weights * dt[..., None], moved), dt)
+    dx = jnp.where(free, moved - weights * dt[..., None], moved)
+    return (x, t), (of_points(x, dx, db), dt)
 
 
 def _first_to_move(b, lower, upper, weights, at_lower, at_upper):

@@ -7,7 +7,8 @@
 //   row    = [labels] { blank index ":" value } [blank] [comment] ["\r"] "\n"
 //   labels = label { "," label }    or, where a row has one class, [blank] integer
 //   blank  = one or more spaces or tabs
-// With kPassedOver a first item without a colon is passed over, whatever it is.
+// With kPassedOver a first item without a colon is passed over, whatever it is; and where there are comments,
+// blank "qid:" digits behind the labels.
 //
 // A value is the double nearest to its decimal text, then rounded to the matrix's type.
 #include <algorithm>
@@ -269,10 +270,21 @@ struct Reader {
   Fault read_head(const char*& p, const char* end) {
     if (format.head == kLabels) return read_labels(p, end);
     if (format.head == kOneClass) return read_class(p, end);
-    while (is_blank(*p)) ++p;
-    const char* stop = token_end(p, end);
-    if (std::memchr(p, ':', static_cast<size_t>(stop - p)) == nullptr) p = stop;
+    const char* item = p;
+    while (is_blank(*item)) ++item;
+    const char* stop = token_end(item, end);
+    if (std::memchr(item, ':', static_cast<size_t>(stop - item)) == nullptr) p = stop;
     return kNone;
+  }
+
+  // What follows the query id at p, svmlight's "qid:7"; p where there is none.
+  const char* after_query(const char* p, const char* end) const {
+    const char* item = p;
+    while (is_blank(*item)) ++item;
+    if (item == p || end - item < 5 || std::memcmp(item, "qid:", 4) != 0) return p;
+    item += 4;
+    const char* stop = token_end(item, end);
+    return std::all_of(item, stop, is_digit) && stop > item ? stop : p;
   }
 
   // What is wrong with the pair that starts at `token`, when its index could not be used.
@@ -397,6 +409,7 @@ struct Reader {
         if (rows == format.n_rows) return fail(kRows, p);
         if (!reserve<T>(static_cast<size_t>(end - p) + 1)) return fail(kMemory, p);
         Fault fault = read_head(p, end);
+        if (fault == kNone && format.comments) p = after_query(p, end);
         if (fault == kNone) fault = read_features<T>(p, end);
         if (fault != kNone) return fault;
         ++rows;

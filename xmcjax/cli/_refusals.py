@@ -1,0 +1,104 @@
+"""What the parser of flags refuses, as one sentence.
+
+It writes a box of several lines, wrapped to 80 columns, in sections between rules: what is wrong, and where
+there is something like it the flags that may be meant, or the text of ``--help`` about the flag.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+from collections.abc import Iterator, Sequence
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_BORDER = "│"
+_RULE = re.compile(r"[─-]{3,}")
+_NO_VALUE = r"Missing value for argument '(?:\(')?([^\s',]+)(?:',\))?'\. Expected "
+# The words of the parser, and ours.
+_WORDS = (
+    (r"Error parsing (\S+): could not convert string to float: (.*)", r"\1: expected a number, found \2"),
+    (
+        r"Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)",
+        r"\1: expected a whole number, found \2",
+    ),
+    (r"Error parsing (\S+): (.*)", r"\1: \2"),
+    (
+        r"invalid choice (.*) for argument '(\S+)'\. Expected one of \((.*?),?\)\.",
+        r"\2: expected one of \3, found \1",
+    ),
+    (_NO_VALUE + r"1 values?\.", r"\1: expected a value, found none"),
+    (_NO_VALUE + r"(.*)\.", r"\1: expected \2, found fewer"),
+)
+
+
+@contextlib.contextmanager
+def in_one_sentence(arguments: Sequence[str]) -> Iterator[None]:
+    """A context in which the parser refuses flags by ValueError, in place of a box and SystemExit.
+
+    Args:
+        arguments: what is parsed.
+    """
+    written = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(written):
+            yield
+    except SystemExit as leave:
+        if leave.code in (None, 0) or not written.getvalue():
+            sys.stderr.write(written.getvalue())
+            raise
+        raise ValueError(sentence(written.getvalue(), arguments)) from None
+    sys.stderr.write(written.getvalue())
+
+
+def sentence(box: str, arguments: Sequence[str]) -> str:
+    """What a box of the parser says."""
+    sections = _sections(box)
+    missing, unknown, meant = (_named(sections, name) for name in ("Missing from", "Unrecognized", "Perhaps"))
+    # below a flag stands what it does
+    missing, meant = ([line for line in lines if line.startswith("-")] for lines in (missing, meant))
+    if missing:
+        found = f"{' '.join(unknown)}, which are none of its options" if unknown else "none"
+        return f"expected {', '.join(missing)}, found {found}"
+    if unknown:
+        hint = (
+            f": perhaps {' or '.join(dict.fromkeys(name.split()[0] for name in meant))} is meant"
+            if meant
+            else ""
+        )
+        return f"expected options of the command, found {' '.join(unknown)}{hint}"
+    said = " ".join(line.strip() for line in sections[0]) if sections else box.strip()
+    for argument in arguments:  # a long word is broken where a line ends
+        if len(argument) > 20:
+            said = re.sub(r"\s*".join(map(re.escape, argument)), lambda _, word=argument: word, said)
+    for theirs, ours in _WORDS:
+        if re.fullmatch(theirs, said):
+            return re.sub(theirs, ours, said)
+    return said
+
+
+def _sections(box: str) -> list[list[str]]:
+    """The lines between the rules of a box, with their indentation."""
+    lines = [line.rstrip() for line in _COLOURS.sub("", box).splitlines()]
+    if any(line.startswith(_BORDER) for line in lines):
+        lines = [line.strip(_BORDER).rstrip() for line in lines if line.startswith(_BORDER)]
+    else:  # where the output has no such letters: no borders, and the title stands above the first rule
+        lines = [line.removeprefix(" ") for line in lines]
+        lines = lines[next((i + 1 for i, line in enumerate(lines) if _RULE.fullmatch(line)), 0) :]
+    sections: list[list[str]] = [[]]
+    for line in filter(None, lines):
+        if _RULE.fullmatch(line.strip()):
+            sections.append([])
+        else:
+            sections[-1].append(line.removeprefix(" "))
+    return [section for section in sections if section]
+
+
+def _named(sections: list[list[str]], title: str) -> list[str]:
+    """What the section that begins with a title lists: the lines below it, without what is said of them."""
+    for first, *lines in sections:
+        if first.startswith(title):
+            listed = [line.strip() for line in lines if re.match(r" {4}\S", line)]
+            return listed or " ".join([first, *lines]).partition(": ")[2].split(", ")
+    return []
