@@ -21,15 +21,13 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-import scipy.sparse as sp
 
-from xmcjax import _sparse
 from xmcjax._cores import blas_threads
 from xmcjax.linops import Csr, Dense
-from xmcjax.solvers import _products
 from xmcjax.solvers.host_newton import conjugate_gradients, halved
 from xmcjax.solvers.multinomial import _distributions
 from xmcjax.solvers.multinomial._distributions import Instances
+from xmcjax.solvers.multinomial._exact_products import features_of
 from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._scores import threads_of
 
@@ -40,12 +38,14 @@ _MOST_CG = 500
 # Of a sum, relative to the sum of the sizes of its terms.
 _SUM_ROUNDING = 4 * float(np.finfo(np.float64).eps)
 _MOST_HALVINGS = 40
-# Dense rows whose sizes are added up at once, in a cache.
-_PART = 256
 
 
-# ``(wanted)`` -> a Newton direction [d+1, K] whose residual matters little in a bound of that size.
-Direction = Callable[[float], np.ndarray]
+class Direction(NamedTuple):
+    """What a run knows of a Newton direction at its last weights, and of the bound without one."""
+
+    make: Callable[[float], np.ndarray]  #: (wanted) -> [d+1, K], whose residual matters little beside that
+    value: float  #: G, in any precision
+    bound: float  #: ‖∇G‖²/(2λ), likewise
 
 
 class Certified(NamedTuple):
@@ -62,6 +62,7 @@ class _Point(NamedTuple):
     W: np.ndarray
     bias: np.ndarray
     value: float
+    Z: np.ndarray  # X W
     gradient: np.ndarray  # [d+1, K], the last row for b
     wrong: np.ndarray  # c_i (1 − p_i) of the class of i, [n]
     rounding: np.ndarray  # of the scores of a row at most, [n]
@@ -83,9 +84,9 @@ class Certifier:
 
     def __init__(self, problem: Problem):
         self._dtype = problem.op.dtype
-        self._X = _features(problem.op)
         c = np.asarray(problem.weight, np.float64)
         self._rows = Instances(np.asarray(problem.y, np.int32), c, threads_of(problem))
+        self._X = features_of(problem.op, self._rows.threads)
         self._c, self._l2 = c, float(problem.l2)
         # of q and p near 1, in the sum of q log(q/p) − q + p
         self._rounding = 2 * float(np.finfo(np.float64).eps) * float(c.sum())
@@ -108,12 +109,17 @@ class Certifier:
             np.errstate(over="ignore", invalid="ignore", divide="ignore"),
             blas_threads(self._rows.threads),
         ):
-            now = self._at(W, bias)
+            # where the gradient alone will not do, X is multiplied for the direction together with the weights
+            first = None
+            if given is not None and given.bound > tol * given.value:
+                first = given.make(tol * given.value)
+            now, U = self._at(W, bias, first)
             if not np.isfinite(now.value):
                 return self._result(now, -np.inf)
-            least = self._least_at(now)
+            least = self._least_at(now) if first is None else self._least(now, first, U)
             if given is not None and now.value - least > tol * now.value:
-                least = max(least, self._least(now, given(tol * now.value)))
+                more = self._least(now, given.make(tol * now.value)) if first is None else self._least_at(now)
+                least = max(least, more)
                 if not newton_steps:
                     return self._result(now, least)
             for step in range(newton_steps + 1):
@@ -145,34 +151,25 @@ class Certifier:
             norm,
         )
 
-    def _at(self, W, bias) -> _Point:
-        """The weights as they are in the dtype of X."""
+    def _at(self, W, bias, direction=None) -> tuple[_Point, np.ndarray | None]:
+        """The weights as they are in the dtype of X, and the scores of a direction [d+1, K]."""
         W, bias = (np.asarray(a).astype(self._dtype).astype(np.float64) for a in (W, bias))
-        slope, losses = _distributions.residuals(self._rows, self._product(W), bias)
+        more = () if direction is None else (_matrix(direction[:-1]),)
+        (Z, *U), sizes = self._X.scored(np.abs(W).max(axis=1), W, *more)
+        slope, losses = _distributions.residuals(self._rows, Z.copy(), bias)
         value = self._l2 / 2 * float(np.vdot(W, W)) + float(self._c @ losses)
         gradient = np.vstack([self._l2 * W + self._transposed(slope), self._last(slope)])
-        sizes = self._sizes(np.abs(W).max(axis=1)) + np.abs(bias).max()
-        return _Point(W, bias, value, gradient, -slope[self._rows.own], _SUM_ROUNDING * sizes)
+        rounding = _SUM_ROUNDING * (sizes + np.abs(bias).max())
+        now = _Point(W, bias, value, Z, gradient, -slope[self._rows.own], rounding)
+        return now, (U[0] if U else None)
 
-    def _product(self, W) -> np.ndarray:
-        """X W."""
-        W = W.astype(np.float64, copy=False)
-        if sp.issparse(self._X):
-            return _products.product(self._X, W, self._rows.threads)
-        return self._X @ W
+    def _product(self, V) -> np.ndarray:
+        """X V."""
+        return self._X.products(_matrix(V))[0]
 
     def _transposed(self, R) -> np.ndarray:
         """Xᵀ R."""
-        if sp.issparse(self._X):
-            return _products.transposed(self._X, R, self._rows.threads)
-        return (R.T @ self._X).T  # BLAS reads X by rows, which for few columns of R is twice as fast
-
-    def _sizes(self, w) -> np.ndarray:
-        """|X| w, [n]."""
-        if sp.issparse(self._X):
-            return abs(self._X) @ w
-        parts = range(0, len(self._X), _PART)
-        return np.concatenate([np.abs(self._X[first : first + _PART]) @ w for first in parts])
+        return self._X.transposed(R)[0]
 
     def _last(self, slope):
         return np.ones(len(slope)) @ slope if self._intercept else np.zeros(self._K)
@@ -184,16 +181,18 @@ class Certifier:
         # all of the distance is the gradient's
         return self._at_least(now, now.gradient[:-1], now.wrong)
 
-    def _least(self, now: _Point, direction=None) -> float:
+    def _least(self, now: _Point, direction=None, U: np.ndarray | None = None) -> float:
         """D(Q) at least, after rounding, for Q brought to the classes' weights; −∞ where that overflows.
 
-        Q is what P becomes by a step along a direction [d+1, K], or P without one.
+        Q is what P becomes by a step along a direction [d+1, K], or P without one. The scores U of the
+        direction are overwritten, where they are known.
         """
-        Z = self._product(now.W)
-        U, last = np.zeros_like(Z), np.zeros(self._K)
+        last = np.zeros(self._K)
         if direction is not None:
-            U, last = self._product(direction[:-1]), np.asarray(direction[-1], np.float64)
-        log_p, Q, found = _distributions.stepped(self._rows, Z, now.bias, U, last)
+            U = self._product(direction[:-1]) if U is None else U
+            last = np.asarray(direction[-1], np.float64)
+        U = np.zeros_like(now.Z) if U is None else U
+        log_p, Q, found = _distributions.stepped(self._rows, now.Z.copy(), now.bias, U, last)
         slope, distances = _distributions.distances(self._rows, log_p, Q, *self._balance(found))
         apart = self._l2 * now.W + self._transposed(slope)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -227,9 +226,9 @@ class Certifier:
         None where the model of G falls by more than twice the gap that is wanted and `give_up`.
         """
         c, l2 = self._c[:, None], self._l2
-        P = _distributions.probabilities(self._product(now.W), now.bias)
+        P = _distributions.probabilities(now.Z.copy(), now.bias)
         curvature = c * P * (1 - P)
-        diagonal = np.vstack([l2 + _squared(self._X).T @ curvature, curvature.sum(axis=0)])
+        diagonal = np.vstack([l2 + self._X.squared_transposed(curvature), curvature.sum(axis=0)])
         diagonal = np.where(diagonal > 0, diagonal, 1)
 
         def product(V):
@@ -255,16 +254,11 @@ class Certifier:
 
         def at(t: float) -> _Point:
             bias = now.bias + t * direction[-1]
-            return self._at(now.W + t * direction[:-1], bias - bias.mean() if self._intercept else bias)
+            bias = bias - bias.mean() if self._intercept else bias
+            return self._at(now.W + t * direction[:-1], bias)[0]
 
         return halved(at, now.value, _MOST_HALVINGS)
 
 
-def _features(op):
-    if isinstance(op, Dense):
-        return np.asarray(op.X, np.float64)
-    return _sparse.csr(op.to_scipy().astype(np.float64))
-
-
-def _squared(X):
-    return X.multiply(X).tocsr() if sp.issparse(X) else X * X
+def _matrix(V) -> np.ndarray:
+    return np.ascontiguousarray(V, np.float64)
