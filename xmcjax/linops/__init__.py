@@ -10,7 +10,6 @@ import importlib.util
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 

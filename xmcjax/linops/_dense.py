@@ -65,8 +65,8 @@ class Dense:
 def on_the_device(X, dtype: np.dtype) -> jax.Array:
     """A copy of an array on the default device, or the array itself where JAX has it there already.
 
-    JAX on a CPU takes an array of NumPy as it is where that begins at a line of the cache: so the one copy that
-    there is takes a fifth of the time of JAX's own.
+    JAX on a CPU takes an array of NumPy as it is where that begins at a line of the cache: so there is one
+    copy, in a fifth of the time of JAX's own.
     """
     if default_platform() != "cpu" or not isinstance(X, np.ndarray):
         return jnp.asarray(X, dtype)

@@ -109,7 +109,7 @@ class Certifier:
             np.errstate(over="ignore", invalid="ignore", divide="ignore"),
             blas_threads(self._rows.threads),
         ):
-            # where the gradient alone will not do, X is multiplied for the direction together with the weights
+            # where the gradient alone will not do, X is multiplied for weights and direction together
             first = None
             if given is not None and given.bound > tol * given.value:
                 first = given.make(tol * given.value)
