@@ -1,9 +1,7 @@
 """Starts of labels where rows are few and features many: the minima in the span of the rows.
 
-At the minimum of ½‖w‖² and losses of the scores w is Xᵀa, of as many numbers as there are rows. With
-X Xᵀ = U S² Uᵀ the features U S, [n, r], have the same inner products, hence the same problems, of which v
-belongs to w = Xᵀ U S⁻¹ v. They are solved there in float64, some d/n times as fast; lanes begin at w, and
-whatever is said of a label is said of X itself.
+Labels are solved there in float64, some d/n times as fast. Lanes begin where that ends, and whatever is said
+of a label is said of X itself.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._row_span import EASY, RowSpan, is_wide
 from xmcjax.inits import Labels, MeanSeparating, Starts
 from xmcjax.lanes._certifier import mean_curvature
 from xmcjax.lanes._options import OneVsAll
@@ -29,24 +28,17 @@ from xmcjax.solvers import newton_cg
 if TYPE_CHECKING:
     from xmcjax.lanes._trainer import Trainer
 
-# Rows at most, and features for each of them at least.
-_MOST_ROWS, _FEATURES_OF_A_ROW = 512, 4
-# A mean of κ C s ‖x‖² up to which lanes make few steps.
-_EASY = 20.0
-# Squares of lengths, over the largest one, that rounding may have made.
-_ROUNDING = 1e-12
 # Of the tolerance of training: so near to the minimum a bound shows at once that it is near enough.
 _TIGHT = 1e-2
 
 
 def serves(data: TrainingData, options: OneVsAll) -> bool:
     """Whether labels start there: dense features on the host, starts and steps as usual, and many steps."""
-    n, d = data.X.shape
-    wide = not sp.issparse(data.X) and 1 < n <= _MOST_ROWS and d >= _FEATURES_OF_A_ROW * n
+    wide = not sp.issparse(data.X) and is_wide(data.X.shape)
     as_usual = type(options.init) is MeanSeparating and options.max_iter >= newton_cg.HParams().max_steps
     if not (wide and as_usual and data.native and isinstance(options.penalty, L2)):
         return False
-    return _EASY < mean_curvature(data.X, options.loss, data.row_weight) < np.inf
+    return EASY < mean_curvature(data.X, options.loss, data.row_weight) < np.inf
 
 
 class RowStarts:
@@ -61,16 +53,12 @@ class RowStarts:
     def __init__(
         self, data: TrainingData, options: OneVsAll, make: Callable[[np.ndarray, OneVsAll], Trainer]
     ):
-        self._X = data.X.astype(np.float64)
-        squares, U = np.linalg.eigh(self._X @ self._X.T)
-        kept = squares > _ROUNDING * squares[-1]
-        lengths = np.sqrt(squares[kept])
-        self._back = U[:, kept] / lengths
+        self._span = RowSpan(data.X.astype(np.float64))
         exact = dataclasses.replace(
             options, clip=0.0, sparsify_rise=None, tol=_TIGHT * options.tol, n_jobs=1, block_size=None
         )
         with precision(np.float64):
-            self._trainer = make(U[:, kept] * lengths, exact)
+            self._trainer = make(self._span.features, exact)
 
     def __call__(self, labels: Labels) -> Starts:
         found: dict[int, LabelResult] = {}
@@ -86,5 +74,6 @@ class RowStarts:
 
     def _weights(self, result: LabelResult) -> np.ndarray:
         """Of X; for one label, since sums of a product with several may depend on how many there are."""
-        a = self._back[:, result.indices] @ result.values
-        return a @ self._X
+        v = np.zeros(self._span.features.shape[1])
+        v[result.indices] = result.values
+        return self._span.weights(v)

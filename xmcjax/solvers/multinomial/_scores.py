@@ -257,9 +257,11 @@ class DenseScores(_Scores):
     def squared_transposed(self, C: np.ndarray) -> np.ndarray:
         """Xᵀ with its entries squared, times C."""
         out = np.zeros((len(C), self.d + 1), self.work)
-        for part in self.parts(out.size):
-            ones = np.ones(len(self._X[part]), self.work)
-            out += C[:, part] @ np.square(self.rows(part, ones))
+        rows = max(_BLOCK_NUMBERS // (self.d + 1), len(C))
+        for part in (slice(first, first + rows) for first in range(0, self.n, rows)):
+            out[:, :-1] += C[:, part] @ np.square(self._X[part], dtype=self.work, casting="same_kind")
+        if self.intercept:
+            out[:, -1] = C.sum(axis=1)
         return out
 
     def parts(self, numbers: int) -> list[slice]:
