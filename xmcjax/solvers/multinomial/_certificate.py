@@ -68,6 +68,11 @@ class _Point(NamedTuple):
     rounding: np.ndarray  # of the scores of a row at most, [n]
 
 
+class _Moved(NamedTuple):
+    slope: np.ndarray  # c (Q − Y), [n, K]
+    distance: float  # Σ_i c_i KL(q_i ‖ p_i)
+
+
 def possible(problem: Problem) -> bool:
     """Whether the features are at hand, and the scores few enough."""
     stored = isinstance(problem.op, (Csr, Dense)) and problem.op.shape[0] * problem.classes <= MOST_SCORES
@@ -113,10 +118,11 @@ class Certifier:
             first = None
             if given is not None and given.bound > tol * given.value:
                 first = given.make(tol * given.value)
-            now, U = self._at(W, bias, first)
+            now, least = self._at(W, bias, first)
             if not np.isfinite(now.value):
                 return self._result(now, -np.inf)
-            least = self._least_at(now) if first is None else self._least(now, first, U)
+            if first is None:
+                least = self._least_at(now)
             if given is not None and now.value - least > tol * now.value:
                 more = self._least(now, given.make(tol * now.value)) if first is None else self._least_at(now)
                 least = max(least, more)
@@ -151,17 +157,19 @@ class Certifier:
             norm,
         )
 
-    def _at(self, W, bias, direction=None) -> tuple[_Point, np.ndarray | None]:
-        """The weights as they are in the dtype of X, and the scores of a direction [d+1, K]."""
+    def _at(self, W, bias, direction=None) -> tuple[_Point, float]:
+        """The weights as they are in the dtype of X, and :meth:`_least` of a direction, or −∞ without one."""
         W, bias = (np.asarray(a).astype(self._dtype).astype(np.float64) for a in (W, bias))
         more = () if direction is None else (_matrix(direction[:-1]),)
         (Z, *U), sizes = self._X.scored(np.abs(W).max(axis=1), W, *more)
         slope, losses = _distributions.residuals(self._rows, Z.copy(), bias)
         value = self._l2 / 2 * float(np.vdot(W, W)) + float(self._c @ losses)
-        gradient = np.vstack([self._l2 * W + self._transposed(slope), self._last(slope)])
+        moved = None if direction is None else self._moved(Z, bias, U[0], direction[-1])
+        products = self._X.transposed(slope, *(() if moved is None else (moved.slope,)))
+        gradient = np.vstack([self._l2 * W + products[0], self._last(slope)])
         rounding = _SUM_ROUNDING * (sizes + np.abs(bias).max())
         now = _Point(W, bias, value, Z, gradient, -slope[self._rows.own], rounding)
-        return now, (U[0] if U else None)
+        return now, (-np.inf if moved is None else self._least_of(now, moved, products[1]))
 
     def _product(self, V) -> np.ndarray:
         """X V."""
@@ -181,25 +189,31 @@ class Certifier:
         # all of the distance is the gradient's
         return self._at_least(now, now.gradient[:-1], now.wrong)
 
-    def _least(self, now: _Point, direction=None, U: np.ndarray | None = None) -> float:
+    def _least(self, now: _Point, direction=None) -> float:
         """D(Q) at least, after rounding, for Q brought to the classes' weights; −∞ where that overflows.
 
-        Q is what P becomes by a step along a direction [d+1, K], or P without one. The scores U of the
-        direction are overwritten, where they are known.
+        Q is what P becomes by a step along a direction [d+1, K], or P without one.
         """
-        last = np.zeros(self._K)
-        if direction is not None:
-            U = self._product(direction[:-1]) if U is None else U
-            last = np.asarray(direction[-1], np.float64)
-        U = np.zeros_like(now.Z) if U is None else U
-        log_p, Q, found = _distributions.stepped(self._rows, now.Z.copy(), now.bias, U, last)
+        if direction is None:
+            moved = self._moved(now.Z, now.bias, np.zeros_like(now.Z), np.zeros(self._K))
+        else:
+            moved = self._moved(now.Z, now.bias, self._product(direction[:-1]), direction[-1])
+        return self._least_of(now, moved, self._transposed(moved.slope))
+
+    def _moved(self, Z, bias, U, last) -> _Moved:
+        """Q, of scores U and intercepts of a direction; U is overwritten."""
+        last = np.asarray(last, np.float64)
+        log_p, Q, found = _distributions.stepped(self._rows, Z.copy(), bias, U, last)
         slope, distances = _distributions.distances(self._rows, log_p, Q, *self._balance(found))
-        apart = self._l2 * now.W + self._transposed(slope)
         with np.errstate(over="ignore", invalid="ignore"):
-            distance = float(self._c @ distances)
+            return _Moved(slope, float(self._c @ distances))
+
+    def _least_of(self, now: _Point, moved: _Moved, product) -> float:
+        """:meth:`_least` of Q, for Xᵀ c (Q − Y)."""
+        distance, apart = moved.distance, self._l2 * now.W + product
         if self._intercept:
-            distance += float(np.abs(now.bias - now.bias.mean()) @ np.abs(self._last(slope)))
-        return self._at_least(now, apart, -slope[self._rows.own], distance)
+            distance += float(np.abs(now.bias - now.bias.mean()) @ np.abs(self._last(moved.slope)))
+        return self._at_least(now, apart, -moved.slope[self._rows.own], distance)
 
     def _at_least(self, now: _Point, apart, wrong, distance: float = 0.0) -> float:
         """G less the distance and ‖apart‖²/(2λ), after rounding, for c_i (1 − q_i) of the classes of i."""
