@@ -165,7 +165,7 @@ CONVERTED = {
     "solvers.multiclass_dual._multilabel._Methods._in_jax": OWN,
     "solvers.multiclass_dual._multilabel._checked_labels": CHECKED,
     "solvers.multiclass_dual._multilabel._feasible": CHECKED,
-    "solvers.multinomial._certificate._squared": "of an operator",
+    "solvers.multinomial._exact_products._squared": "of an operator",
     "solvers.multinomial._scores.SparseScores.__init__": "of an operator",
 }
 

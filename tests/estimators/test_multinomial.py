@@ -86,6 +86,25 @@ def test_two_classes_have_one_weight_vector(classes):
     np.testing.assert_allclose(model.predict_proba(X), other.predict_proba(X), atol=5e-7)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.uint64])
+@pytest.mark.parametrize("step", [1, 3, 60])
+def test_classes_are_whole_numbers_of_any_size(classes, dtype, step):
+    X, y = classes
+    number = np.unique(y, return_inverse=True)[1]
+    texts = MultinomialLogisticRegression().fit(X, number.astype(str))
+    for low in (np.iinfo(dtype).min, np.iinfo(dtype).max - 3 * step):
+        names = (np.arange(4, dtype=object) * step + low).astype(dtype)
+        model = MultinomialLogisticRegression().fit(X, names[number])
+        assert model.classes_.dtype == dtype and model.classes_.tolist() == names.tolist()
+        np.testing.assert_array_equal(model.coef_, texts.coef_)
+
+
+def test_many_classes_are_called_so(classes):
+    X, _ = classes
+    with pytest.warns(UserWarning, match="number of unique classes is greater than 50%"):
+        MultinomialLogisticRegression(max_iter=1, tol=10).fit(X[:30], [*range(20), *range(10)])
+
+
 @pytest.mark.parametrize("class_weight", ["balanced", {"fig": 3.0, "pear": 0.5}])
 def test_class_and_sample_weights(classes, class_weight):
     X, y = classes

@@ -150,6 +150,20 @@ def test_rows_of_a_dense_operator_are_those_of_numpy():
         op.take_rows([0, 7])
 
 
+@pytest.mark.parametrize("first", range(0, 64, 16))
+def test_a_dense_operator_has_numbers_of_its_own(first):
+    memory = np.zeros(64 + 240, np.uint8)
+    begin = (first - memory.ctypes.data) % 64
+    A = memory[begin : begin + 240].view(np.float32).reshape(10, 6)
+    A[:] = np.arange(60).reshape(10, 6)
+    for given in (A, A.T, A[::2], A.astype(int)):
+        before = given.copy()
+        op = linops.make(given)
+        given[:] = -1
+        np.testing.assert_array_equal(op.X, before)
+        given[:] = before
+
+
 @pytest.mark.parametrize("shape", [(0, 5), (31, 0), (0, 0)])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_products_of_no_rows_and_of_no_columns(backend, shape):

@@ -1,5 +1,7 @@
 """What is said to have converged is within the tolerance of the minimum, and the bound of that is one."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -124,3 +126,44 @@ def test_weights_that_are_not_finite_are_called_so(status):
         state = state._replace(W=state.W + np.nan, status=state.status * 0 + status)
         verdict = multinomial_judge.Judge(problem, hp, False).verdict("lbfgs", state)
     assert verdict.status == Status.NONFINITE and verdict.better is None
+
+
+@pytest.mark.parametrize("kind", [np.array, sp.csr_matrix])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_direction_bounds_alike_at_once_and_later(kind, intercept):
+    X, y = clusters()
+    with precision(np.float32):
+        problem = helpers.problem(kind(X.astype(np.float32)), y, 1e-2, intercept=intercept)
+        best = multinomial.run(problem, "block_newton", multinomial.HParams(1e-6))
+        W = 1.05 * np.asarray(best.W)
+        made = []
+
+        def make(wanted):
+            made.append(wanted)
+            return np.vstack([np.asarray(best.W) - W, np.zeros((1, 4))])
+
+        found = [
+            multinomial_certificate.Certifier(problem).certified(
+                W, best.bias, 1e-9, given=multinomial_certificate.Direction(make, best.value, bound)
+            )
+            for bound in (0.0, np.inf)
+        ]
+    assert len(made) == 2
+    assert found[0].gap == pytest.approx(found[1].gap, rel=1e-9)
+    assert found[0].value == found[1].value and found[0].gradient_norm == found[1].gradient_norm
+    assert found[0].value * (1 - found[0].gap) <= best.value
+
+
+def test_no_copy_of_dense_features_is_made():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(4000, 400)).astype(np.float32), rng.integers(0, 3, 4000).astype(np.int32)
+    with precision(np.float32):
+        problem = helpers.problem(X, y, 1.0)
+        W = 1e-3 * rng.normal(size=(400, 3))
+        tracemalloc.start()
+        try:
+            multinomial_certificate.Certifier(problem).certified(W, np.zeros(3), 1e-3)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < X.nbytes

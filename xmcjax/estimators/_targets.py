@@ -113,17 +113,41 @@ def class_numbers(y, sample_weight: np.ndarray | None = None) -> tuple[np.ndarra
             two classes (in rows of weight above 0).
     """
     y = column_or_1d(y, warn=True)
-    try:
-        classes, number = np.unique(y, return_inverse=True)
-    except TypeError:  # they have no order
-        other = [value for value in y if type(value) is not type(y[0])]
-        found = f"{y[0]!r} and {other[0]!r}" if other else repr(y[0])
-        raise ValueError(f"y: expected classes that are all numbers or all texts, found {found}") from None
-    check_classification_targets(y)
+    counted = _counted(y)
+    if counted is not None:
+        classes, number = counted
+    else:
+        try:
+            classes, number = np.unique(y, return_inverse=True)
+        except TypeError:  # they have no order
+            other = [value for value in y if type(value) is not type(y[0])]
+            found = f"{y[0]!r} and {other[0]!r}" if other else repr(y[0])
+            raise ValueError(
+                f"y: expected classes that are all numbers or all texts, found {found}"
+            ) from None
+    # of whole numbers it says that they are many
+    if counted is None or 2 * len(classes) > len(y):
+        check_classification_targets(y)
     present = number if sample_weight is None else number[sample_weight > 0]
-    if len(np.unique(present)) < 2:
+    if np.count_nonzero(np.bincount(present)) < 2:
         raise ValueError("expected at least two classes in y, found one class")
     return classes, number
+
+
+def _counted(y: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """What ``np.unique`` makes of whole numbers, without an order of them; None where they are far apart."""
+    if y.dtype.kind not in "iu" or not len(y):
+        return None
+    low, high = int(y.min()), int(y.max())
+    if high - low > len(y):
+        return None
+    wide = np.uint64 if y.dtype.kind == "u" else np.int64
+    place = (y.astype(wide) - wide(low)).astype(np.intp, copy=False)
+    there = np.bincount(place) > 0
+    classes = np.flatnonzero(there)
+    if len(classes) < len(there):
+        place = (np.cumsum(there) - 1)[place]
+    return (classes.astype(wide) + wide(low)).astype(y.dtype), place
 
 
 def _refuse(values: np.ndarray) -> None:

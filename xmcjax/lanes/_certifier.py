@@ -64,7 +64,7 @@ class _Certifier:
     ):
         self._X, self._loss, self._r = X, loss, float(l2_bias)
         self._penalty = L2() if penalty is None else penalty
-        self._mean = _mean_curvature(X, loss, weight)
+        self._mean = mean_curvature(X, loss, weight)
         # Xᵀ ℓ' is wrong by ε Σ |ℓ'| ‖x‖ ≤ ε (2 κ f Σ c ‖x‖²)^½ or so, the minimum by half the square of that
         self._wrong = 16 * float(np.finfo(X.dtype).eps) ** 2 * self._mean if np.isfinite(self._mean) else 0.0
         entries = X.nnz if sp.issparse(X) else X.size
@@ -207,7 +207,7 @@ class PenalisedCertifier(_Certifier):
             return bool(self._mean * slack <= _STIFF_PENALISED and self._wrong * slack * active <= _ROUNDING)
 
 
-def _mean_curvature(X: Any, loss: MarginLoss, weight: np.ndarray) -> float:
+def mean_curvature(X: Any, loss: MarginLoss, weight: np.ndarray) -> float:
     """The mean of κ C s ‖x‖², of which the number of active rows is about what bounds the curvature."""
     of_rows = np.broadcast_to(weight, X.shape[0])
     if not sp.issparse(X):

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax import native
-from xmcjax._sparse import canonical_csr
+from xmcjax import _sparse, native
 from xmcjax.losses import MarginLoss, SquaredHinge
 
 # Relative gaps, one after another, at which the ascent is looked at.
@@ -89,9 +88,10 @@ class DualEnd:
         """These rows of X in float64 with the feature of the bias; most labels have the same."""
         with self._making:
             if self._rows is None or not np.array_equal(self._rows, kept):
-                X = sp.csr_array(self._given[kept]).astype(np.float64)
+                X, dense = self._given[kept], not sp.issparse(self._given)
                 if self._r > 0:
                     of_bias = np.full((X.shape[0], 1), 1 / np.sqrt(self._r))
-                    X = sp.csr_array(sp.hstack([X, of_bias], format="csr"))
-                self._X, self._rows = canonical_csr(X), kept
+                    X = np.hstack([X, of_bias]) if dense else sp.hstack([X, of_bias], format="csr")
+                X = _sparse.of_dense(X, np.float64) if dense else sp.csr_array(X).astype(np.float64)
+                self._X, self._rows = _sparse.canonical_csr(X), kept
             return self._X

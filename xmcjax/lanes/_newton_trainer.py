@@ -27,6 +27,7 @@ from xmcjax.lanes._lanes import Lanes, Solved
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._problems import Problems
 from xmcjax.lanes._queue import Queue
+from xmcjax.lanes._row_starts import RowStarts
 from xmcjax.lanes._solutions import Solutions
 from xmcjax.lanes._trainer import Trainer
 from xmcjax.native import PerformanceWarning
@@ -66,7 +67,7 @@ class NewtonTrainer(Trainer):
         self._overlaps = not self._data.native and not options.init.tree
 
     def _train(self, queue: Queue) -> None:
-        self._problems.prepare_starts(self._solve_one)
+        self._problems.prepare_starts(self._solve_one, self._starts_among_rows)
         if self._options.max_iter == 0:
             self._hand_out_starts(queue)
         else:
@@ -153,6 +154,14 @@ class NewtonTrainer(Trainer):
             if self._wanted is None or end.job.label in self._wanted:
                 self._output.result(self._solutions.result(end))
             begun.pop(id(job))
+
+    def _starts_among_rows(self) -> RowStarts:
+        data = self._data
+
+        def trainer(X: np.ndarray, options: OneVsAll) -> NewtonTrainer:
+            return NewtonTrainer(X, data.Y, data.weight, data.label_weights, options, None, None)
+
+        return RowStarts(data, self._options, trainer)
 
     def _hand_out_starts(self, queue: Queue) -> None:
         lanes = self._asked_for(0)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from xmcjax.inits import Labels, Starts, TrainingSet
+from xmcjax.lanes import _row_starts
 from xmcjax.lanes._job import Job
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._queue import Parent
@@ -34,15 +35,23 @@ class Problems:
         )
         self._starts: Callable[[Labels], Starts] | None = None
 
-    def prepare_starts(self, solve: Callable[[np.ndarray, bool], tuple[np.ndarray, float]]) -> None:
+    def prepare_starts(
+        self,
+        solve: Callable[[np.ndarray, bool], tuple[np.ndarray, float]],
+        among_rows: Callable[[], Callable[[Labels], Starts]],
+    ) -> None:
         """Makes the initialisation ready, where it is not.
 
         Args:
             solve: (w, b) at the optimum of the problem with these positives, loosely or not.
+            among_rows: makes starts in the span of the rows, where these serve.
         """
         if self._starts is not None:
             return
         data, options = self._data, self._options
+        if _row_starts.serves(data, options):
+            self._starts = among_rows()
+            return
         mean, has_bias = self._rule.total / self._rule.n, options.fit_intercept
         self._starts = options.init.prepare(
             TrainingSet(data.X, data.Y, mean, options.loss, has_bias, solve, data.weight, data.columns)

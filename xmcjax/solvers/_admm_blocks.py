@@ -128,7 +128,15 @@ class Blocks:
         self._call = InPlace(
             "dense_splitting",
             f"the dual variables of {m} classes and {self._n} rows",
-            **dict(X=self._X, y=self._y, share=self._share, eigenvalue=basis.eigenvalue, W=self._W, V=self._V, O=self._O),
+            **dict(
+                X=self._X,
+                y=self._y,
+                share=self._share,
+                eigenvalue=basis.eigenvalue,
+                W=self._W,
+                V=self._V,
+                O=self._O,
+            ),
             **dict(alpha=self._A, next=self._new, level=level, found=self._found),
             **dict(rho=self._rho, count=self._count, radius=self._map.radius, relaxed=_RELAXED),
             **dict(map=self._map.number, k=self._map.k, classes=m, instances=self._n, threads=threads),
@@ -153,7 +161,9 @@ class Blocks:
             V = self._weights(A)
             gain, square = A.sum(dtype=np.float64), float(np.vdot(V, V))
             over = A / self._share[:, None]
-            ridge = float(self._form.ridge(self._C)) * float(np.einsum("bcr,bcr->", A, over, dtype=np.float64))
+            ridge = float(self._form.ridge(self._C)) * float(
+                np.einsum("bcr,bcr->", A, over, dtype=np.float64)
+            )
             factor = gain / (square + ridge) if square + ridge > gain else 1.0
             A *= A.dtype.type(factor)
             V *= factor

@@ -21,15 +21,13 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-import scipy.sparse as sp
 
-from xmcjax import _sparse
 from xmcjax._cores import blas_threads
 from xmcjax.linops import Csr, Dense
-from xmcjax.solvers import _products
 from xmcjax.solvers.host_newton import conjugate_gradients, halved
 from xmcjax.solvers.multinomial import _distributions
 from xmcjax.solvers.multinomial._distributions import Instances
+from xmcjax.solvers.multinomial._exact_products import features_of
 from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._scores import threads_of
 
@@ -42,12 +40,14 @@ _SUM_ROUNDING = 4 * float(np.finfo(np.float64).eps)
 _MOST_HALVINGS = 40
 # Of G, what is left of rounding in a bound; a smaller gap is asked for only where the tolerance is smaller.
 _GAP_ROUNDING = 1e-12
-# Dense rows whose sizes are added up at once, in a cache.
-_PART = 256
 
 
-# ``(wanted)`` -> a Newton direction [d+1, K] whose residual matters little in a bound of that size.
-Direction = Callable[[float], np.ndarray]
+class Direction(NamedTuple):
+    """What a run knows of a Newton direction at its last weights, and of the bound without one."""
+
+    make: Callable[[float], np.ndarray]  #: (wanted) -> [d+1, K], whose residual matters little beside that
+    value: float  #: G, in any precision
+    bound: float  #: ‖∇G‖²/(2λ), likewise
 
 
 class Certified(NamedTuple):
@@ -65,9 +65,15 @@ class _Point(NamedTuple):
     W: np.ndarray
     bias: np.ndarray
     value: float
+    Z: np.ndarray  # X W
     gradient: np.ndarray  # [d+1, K], the last row for b
     wrong: np.ndarray  # c_i (1 − p_i) of the class of i, [n]
     rounding: np.ndarray  # of the scores of a row at most, [n]
+
+
+class _Moved(NamedTuple):
+    slope: np.ndarray  # c (Q − Y), [n, K]
+    distance: float  # Σ_i c_i KL(q_i ‖ p_i)
 
 
 def possible(problem: Problem) -> bool:
@@ -86,9 +92,9 @@ class Certifier:
 
     def __init__(self, problem: Problem):
         self._dtype = problem.op.dtype
-        self._X = _features(problem.op)
         c = np.asarray(problem.weight, np.float64)
         self._rows = Instances(np.asarray(problem.y, np.int32), c, threads_of(problem))
+        self._X = features_of(problem.op, self._rows.threads)
         self._c, self._l2 = c, float(problem.l2)
         # of q and p near 1, in the sum of q log(q/p) − q + p
         self._rounding = 2 * float(np.finfo(np.float64).eps) * float(c.sum())
@@ -101,14 +107,14 @@ class Certifier:
         total, wanted = float(self._c.sum()), self._wanted[self._wanted > 0]
         return float(wanted @ np.log(total / wanted)) if self._intercept else total * float(np.log(self._K))
 
-    def _enough(self, now: _Point, least: float, tol: float) -> float:
-        """The gap G − D that is enough.
+    def _enough(self, value: float, least: float, tol: float) -> float:
+        """The gap G − D that is enough, of a value of G and a bound D.
 
         Weights that gain at most the part g of G over the best b alone have scores that vary by about g² of
         G: a larger gap may be a b that is wrong by more than they are, or no weights at all.
         """
-        gained = max(self._constant - least, 0.0) / now.value if now.value > 0 else 0.0
-        return min(tol, max(gained * gained, _GAP_ROUNDING)) * now.value
+        gained = max(self._constant - least, 0.0) / value if value > 0 else 0.0
+        return min(tol, max(gained * gained, _GAP_ROUNDING)) * value
 
     def certified(
         self, W, bias, tol: float, newton_steps: int = 0, given: Direction | None = None
@@ -126,23 +132,30 @@ class Certifier:
             np.errstate(over="ignore", invalid="ignore", divide="ignore"),
             blas_threads(self._rows.threads),
         ):
-            now = self._at(W, bias)
+            # where the gradient alone will not do, X is multiplied for weights and direction together
+            first = None
+            if given is not None:
+                wanted = self._enough(given.value, given.value - given.bound, tol)
+                first = given.make(wanted) if given.bound > wanted else None
+            now, least = self._at(W, bias, first)
             if not np.isfinite(now.value):
                 return self._result(now, -np.inf, tol)
-            least = self._least_at(now)
-            if given is not None and now.value - least > (wanted := self._enough(now, least, tol)):
-                least = max(least, self._least(now, given(wanted)))
+            if first is None:
+                least = self._least_at(now)
+            if given is not None and now.value - least > (wanted := self._enough(now.value, least, tol)):
+                more = self._least(now, given.make(wanted)) if first is None else self._least_at(now)
+                least = max(least, more)
                 if not newton_steps:
                     return self._result(now, least, tol)
             for step in range(newton_steps + 1):
-                wanted = self._enough(now, least, tol)
+                wanted = self._enough(now.value, least, tol)
                 if not now.value - least > wanted:
                     break
                 direction = self._direction(now, wanted, give_up=step == newton_steps)
                 if direction is None:
                     break
                 least = max(least, self._least(now, direction))
-                if now.value - least <= self._enough(now, least, tol) or step == newton_steps:
+                if now.value - least <= self._enough(now.value, least, tol) or step == newton_steps:
                     break
                 better = self._searched(now, direction)
                 if better is None:
@@ -160,38 +173,31 @@ class Certifier:
             now.bias.astype(self._dtype),
             now.value,
             float(gap) if np.isfinite(gap) else np.inf,
-            bool(fall <= self._enough(now, least, tol)),
+            bool(fall <= self._enough(now.value, least, tol)),
             float(np.linalg.norm(now.gradient)),
         )
 
-    def _at(self, W, bias) -> _Point:
-        """The weights as they are in the dtype of X."""
+    def _at(self, W, bias, direction=None) -> tuple[_Point, float]:
+        """The weights as they are in the dtype of X, and :meth:`_least` of a direction, or −∞ without one."""
         W, bias = (np.asarray(a).astype(self._dtype).astype(np.float64) for a in (W, bias))
-        slope, losses = _distributions.residuals(self._rows, self._product(W), bias)
+        more = () if direction is None else (_matrix(direction[:-1]),)
+        (Z, *U), sizes = self._X.scored(np.abs(W).max(axis=1), W, *more)
+        slope, losses = _distributions.residuals(self._rows, Z.copy(), bias)
         value = self._l2 / 2 * float(np.vdot(W, W)) + float(self._c @ losses)
-        gradient = np.vstack([self._l2 * W + self._transposed(slope), self._last(slope)])
-        sizes = self._sizes(np.abs(W).max(axis=1)) + np.abs(bias).max()
-        return _Point(W, bias, value, gradient, -slope[self._rows.own], _SUM_ROUNDING * sizes)
+        moved = None if direction is None else self._moved(Z, bias, U[0], direction[-1])
+        products = self._X.transposed(slope, *(() if moved is None else (moved.slope,)))
+        gradient = np.vstack([self._l2 * W + products[0], self._last(slope)])
+        rounding = _SUM_ROUNDING * (sizes + np.abs(bias).max())
+        now = _Point(W, bias, value, Z, gradient, -slope[self._rows.own], rounding)
+        return now, (-np.inf if moved is None else self._least_of(now, moved, products[1]))
 
-    def _product(self, W) -> np.ndarray:
-        """X W."""
-        W = W.astype(np.float64, copy=False)
-        if sp.issparse(self._X):
-            return _products.product(self._X, W, self._rows.threads)
-        return self._X @ W
+    def _product(self, V) -> np.ndarray:
+        """X V."""
+        return self._X.products(_matrix(V))[0]
 
     def _transposed(self, R) -> np.ndarray:
         """Xᵀ R."""
-        if sp.issparse(self._X):
-            return _products.transposed(self._X, R, self._rows.threads)
-        return (R.T @ self._X).T  # BLAS reads X by rows, which for few columns of R is twice as fast
-
-    def _sizes(self, w) -> np.ndarray:
-        """|X| w, [n]."""
-        if sp.issparse(self._X):
-            return abs(self._X) @ w
-        parts = range(0, len(self._X), _PART)
-        return np.concatenate([np.abs(self._X[first : first + _PART]) @ w for first in parts])
+        return self._X.transposed(R)[0]
 
     def _last(self, slope):
         return np.ones(len(slope)) @ slope if self._intercept else np.zeros(self._K)
@@ -208,18 +214,26 @@ class Certifier:
 
         Q is what P becomes by a step along a direction [d+1, K], or P without one.
         """
-        Z = self._product(now.W)
-        U, last = np.zeros_like(Z), np.zeros(self._K)
-        if direction is not None:
-            U, last = self._product(direction[:-1]), np.asarray(direction[-1], np.float64)
-        log_p, Q, found = _distributions.stepped(self._rows, Z, now.bias, U, last)
+        if direction is None:
+            moved = self._moved(now.Z, now.bias, np.zeros_like(now.Z), np.zeros(self._K))
+        else:
+            moved = self._moved(now.Z, now.bias, self._product(direction[:-1]), direction[-1])
+        return self._least_of(now, moved, self._transposed(moved.slope))
+
+    def _moved(self, Z, bias, U, last) -> _Moved:
+        """Q, of scores U and intercepts of a direction; U is overwritten."""
+        last = np.asarray(last, np.float64)
+        log_p, Q, found = _distributions.stepped(self._rows, Z.copy(), bias, U, last)
         slope, distances = _distributions.distances(self._rows, log_p, Q, *self._balance(found))
-        apart = self._l2 * now.W + self._transposed(slope)
         with np.errstate(over="ignore", invalid="ignore"):
-            distance = float(self._c @ distances)
+            return _Moved(slope, float(self._c @ distances))
+
+    def _least_of(self, now: _Point, moved: _Moved, product) -> float:
+        """:meth:`_least` of Q, for Xᵀ c (Q − Y)."""
+        distance, apart = moved.distance, self._l2 * now.W + product
         if self._intercept:
-            distance += float(np.abs(now.bias - now.bias.mean()) @ np.abs(self._last(slope)))
-        return self._at_least(now, apart, -slope[self._rows.own], distance)
+            distance += float(np.abs(now.bias - now.bias.mean()) @ np.abs(self._last(moved.slope)))
+        return self._at_least(now, apart, -moved.slope[self._rows.own], distance)
 
     def _at_least(self, now: _Point, apart, wrong, distance: float = 0.0) -> float:
         """G less the distance and ‖apart‖²/(2λ), after rounding, for c_i (1 − q_i) of the classes of i."""
@@ -246,9 +260,9 @@ class Certifier:
         None where the model of G falls by more than twice the gap that is wanted and `give_up`.
         """
         c, l2 = self._c[:, None], self._l2
-        P = _distributions.probabilities(self._product(now.W), now.bias)
+        P = _distributions.probabilities(now.Z.copy(), now.bias)
         curvature = c * P * (1 - P)
-        diagonal = np.vstack([l2 + _squared(self._X).T @ curvature, curvature.sum(axis=0)])
+        diagonal = np.vstack([l2 + self._X.squared_transposed(curvature), curvature.sum(axis=0)])
         diagonal = np.where(diagonal > 0, diagonal, 1)
 
         def product(V):
@@ -272,16 +286,11 @@ class Certifier:
 
         def at(t: float) -> _Point:
             bias = now.bias + t * direction[-1]
-            return self._at(now.W + t * direction[:-1], bias - bias.mean() if self._intercept else bias)
+            bias = bias - bias.mean() if self._intercept else bias
+            return self._at(now.W + t * direction[:-1], bias)[0]
 
         return halved(at, now.value, _MOST_HALVINGS)
 
 
-def _features(op):
-    if isinstance(op, Dense):
-        return np.asarray(op.X, np.float64)
-    return _sparse.csr(op.to_scipy().astype(np.float64))
-
-
-def _squared(X):
-    return X.multiply(X).tocsr() if sp.issparse(X) else X * X
+def _matrix(V) -> np.ndarray:
+    return np.ascontiguousarray(V, np.float64)

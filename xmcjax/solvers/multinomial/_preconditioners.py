@@ -280,7 +280,17 @@ def _inverse(A: np.ndarray, work: np.dtype) -> np.ndarray | None:
 
 def gram(scores: DenseScores) -> np.ndarray:
     """Σ_i c_i x_i x_iᵀ with a 1 at the end of x_i, [d+1, d+1]."""
-    return weighted_gram(scores, scores.weight)
+    if not scores.unit:
+        return weighted_gram(scores, scores.weight)
+    A = np.zeros((scores.d + 1, scores.d + 1))
+    for first in range(0, scores.n, _GRAM_ROWS):
+        x = scores.features(slice(first, first + _GRAM_ROWS))
+        A[:-1, :-1] += x.T @ x
+        A[-1, :-1] += np.ones(len(x), x.dtype) @ x
+    A[-1, -1] = scores.n
+    A[-1] *= scores.intercept
+    A[:-1, -1] = A[-1, :-1]
+    return A
 
 
 def weighted_gram(scores: DenseScores, w: np.ndarray, rows: Any = slice(None)) -> np.ndarray:

@@ -367,7 +367,9 @@ class _Run:
         """What makes Newton directions at the state, of methods that keep what they need."""
         if method not in ON_THE_HOST:
             return None
-        return functools.partial(METHODS[method].direction, state)
+        value, norm = float(state.value), float(state.gradient_norm)
+        make = functools.partial(METHODS[method].direction, state)
+        return Direction(make, value, norm * norm / (2 * float(self.problem.l2)))
 
     def stuck(self, state: State) -> State:
         """The state, ended because its steps bring nothing."""

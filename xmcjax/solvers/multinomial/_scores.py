@@ -70,7 +70,8 @@ class _Scores:
         self.squares = squares
         self.y, self.weight = np.asarray(problem.y), np.asarray(problem.weight).astype(dtype)
         self.intercept = problem.intercept
-        self._unit = bool(np.all(self.weight == 1))
+        #: whether all weights are 1
+        self.unit = bool(np.all(self.weight == 1))
         rows = np.arange(self.n)
         #: of the scores of the rows' own classes, in order of memory
         self._own = self.y * np.intp(self.n) + rows if self.axis == 0 else rows * problem.classes + self.y
@@ -132,7 +133,7 @@ class _Scores:
 
     def slope(self, P: np.ndarray) -> np.ndarray:
         """c (P − Y), by which the losses grow with the scores."""
-        R = P.copy() if self._unit else P * self.of_rows(self.weight)
+        R = P.copy() if self.unit else P * self.of_rows(self.weight)
         R.ravel()[self._own] -= self.weight
         return R
 
@@ -144,7 +145,7 @@ class _Scores:
 
     def gradient(self, P: np.ndarray) -> np.ndarray:
         """Xᵀ c (P − Y), by which the losses grow with the weights; P is as before when it returns."""
-        if not self._unit:
+        if not self.unit:
             return self.transposed(self.slope(P))
         flat = P.reshape(-1)
         own = flat[self._own]
@@ -195,6 +196,10 @@ class DenseScores(_Scores):
         """Conjugate gradients at probabilities P, natively; `given` are the other fields of the call."""
         own = dict(P=self.in_blocks(P), threads=self.threads)
         native.InPlace.once("softmax_solve", **self.blocks, **own, **given)
+
+    def features(self, chosen) -> np.ndarray:
+        """Rows of the features, in the dtype of conjugate gradients."""
+        return self._X[chosen].astype(self.work, copy=False)
 
     def rows(self, chosen, factor: np.ndarray) -> np.ndarray:
         """Features with the 1 of the intercept, or 0 without one, each row times its factor, [rows, d+1]."""
@@ -257,9 +262,11 @@ class DenseScores(_Scores):
     def squared_transposed(self, C: np.ndarray) -> np.ndarray:
         """Xᵀ with its entries squared, times C."""
         out = np.zeros((len(C), self.d + 1), self.work)
-        for part in self.parts(out.size):
-            ones = np.ones(len(self._X[part]), self.work)
-            out += C[:, part] @ np.square(self.rows(part, ones))
+        rows = max(_BLOCK_NUMBERS // (self.d + 1), len(C))
+        for part in (slice(first, first + rows) for first in range(0, self.n, rows)):
+            out[:, :-1] += C[:, part] @ np.square(self._X[part], dtype=self.work, casting="same_kind")
+        if self.intercept:
+            out[:, -1] = C.sum(axis=1)
         return out
 
     def parts(self, numbers: int) -> list[slice]:

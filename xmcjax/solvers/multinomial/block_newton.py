@@ -10,11 +10,14 @@ The preconditioner is the inverse of the Hessian's blocks of the classes, whose 
 whole for dense features that are few enough. Where they would cost more than they save, dense features have
 one basis for the blocks of all classes (`_kronecker`); elsewhere blocks are diagonal.
 
-Without whole blocks a small λ begins with larger ones, whose minima are cheap and on the way.
+Without whole blocks a small λ begins with larger ones, whose minima are cheap and on the way. Where dense
+features are many and rows few, the run begins about the minimum, which is found in the span of the rows
+(`xmcjax._row_span`) by the same steps.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -23,7 +26,9 @@ import numpy as np
 from xmcjax import native
 from xmcjax._cores import blas_threads
 from xmcjax._platform import default_platform
-from xmcjax.linops import Csr, Dense
+from xmcjax._range import squared_norms
+from xmcjax._row_span import EASY, RowSpan, is_wide
+from xmcjax.linops import Csr, Dense, make
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial import _kronecker, _preconditioners
 from xmcjax.solvers.multinomial._line_search import OnALine, Search
@@ -53,6 +58,8 @@ _SAFETY, _LEFT = 4.0, 0.5
 _LARGER = tuple(8e-5 * part for part in (1.0, 1.0, 1.0, 0.3, 0.1, 0.03))
 # Of a larger λ in the next step, where λ is further below.
 _FALLING = 0.1
+# Of the tolerance, in the span of the rows.
+_TIGHT = 0.1
 # Whole blocks take so many numbers at most, and cost as much as so many products with the Hessian at most.
 _MOST_NUMBERS, _MOST_PRODUCTS = 1 << 26, 40.0
 
@@ -107,7 +114,28 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
     W, bias = (a.astype(np.float64) for a in starting_weights_on_the_host(problem, W0, b0))
     begun, precise = W0 is not None or b0 is not None, float(hp.tolerance) < _PRECISE
     with blas_threads(threads_of(problem)), _quiet():
+        if not begun and (start := _in_the_span_of_the_rows(problem, hp)) is not None:
+            (W, bias), begun = start, True
         return Host(problem, begun, precise).begin(hp, W, bias)
+
+
+def _in_the_span_of_the_rows(problem: Problem, hp: HParams) -> tuple[np.ndarray, np.ndarray] | None:
+    """About the minimum, by steps of as many features as there are rows; None where those would not pay."""
+    if not isinstance(problem.op, Dense) or not is_wide(problem.op.shape):
+        return None
+    X, squares = np.asarray(problem.op.X), squared_norms(np.asarray(problem.op.X), np.float64)
+    curvature = float(np.asarray(problem.weight, np.float64) @ squares) / (4 * len(X) * float(problem.l2))
+    if not (EASY < curvature < np.inf and squares.max() < np.finfo(X.dtype).max):
+        return None
+    span = RowSpan(X)
+    narrow = dataclasses.replace(problem, op=make(span.features.astype(X.dtype)))
+    tight = hp._replace(tolerance=_TIGHT * hp.tolerance)
+    state = init(narrow, tight)
+    while int(state.status) == Status.RUNNING:
+        state = step(narrow, tight, state)
+    W = span.weights(np.asarray(state.W, np.float64)).astype(np.float64)
+    useful = int(state.status) == Status.CONVERGED and bool(np.isfinite(W).all())
+    return (W, np.asarray(state.bias, np.float64)) if useful else None
 
 
 def step(problem: Problem, hp: HParams, state: State) -> State:

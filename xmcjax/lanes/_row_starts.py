@@ -1,0 +1,79 @@
+"""Starts of labels where rows are few and features many: the minima in the span of the rows.
+
+Labels are solved there in float64, some d/n times as fast. Lanes begin where that ends, and whatever is said
+of a label is said of X itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax._row_span import EASY, RowSpan, is_wide
+from xmcjax.inits import Labels, MeanSeparating, Starts
+from xmcjax.lanes._certifier import mean_curvature
+from xmcjax.lanes._options import OneVsAll
+from xmcjax.lanes._precision import precision
+from xmcjax.lanes._queue import make_queue
+from xmcjax.lanes._results import LabelResult
+from xmcjax.lanes._training_data import TrainingData
+from xmcjax.native import StopFlag
+from xmcjax.penalties import L2
+from xmcjax.solvers import newton_cg
+
+if TYPE_CHECKING:
+    from xmcjax.lanes._trainer import Trainer
+
+# Of the tolerance of training: so near to the minimum a bound shows at once that it is near enough.
+_TIGHT = 1e-2
+
+
+def serves(data: TrainingData, options: OneVsAll) -> bool:
+    """Whether labels start there: dense features on the host, starts and steps as usual, and many steps."""
+    wide = not sp.issparse(data.X) and is_wide(data.X.shape)
+    as_usual = type(options.init) is MeanSeparating and options.max_iter >= newton_cg.HParams().max_steps
+    if not (wide and as_usual and data.native and isinstance(options.penalty, L2)):
+        return False
+    return EASY < mean_curvature(data.X, options.loss, data.row_weight) < np.inf
+
+
+class RowStarts:
+    """Starting weights of labels, as an initialisation gives them.
+
+    Args:
+        data: for which :func:`serves` is true.
+        options: how labels are trained.
+        make: makes a trainer of features, of the labels and weights of `data`, and of options.
+    """
+
+    def __init__(
+        self, data: TrainingData, options: OneVsAll, make: Callable[[np.ndarray, OneVsAll], Trainer]
+    ):
+        self._span = RowSpan(data.X.astype(np.float64))
+        exact = dataclasses.replace(
+            options, clip=0.0, sparsify_rise=None, tol=_TIGHT * options.tol, n_jobs=1, block_size=None
+        )
+        with precision(np.float64):
+            self._trainer = make(self._span.features, exact)
+
+    def __call__(self, labels: Labels) -> Starts:
+        found: dict[int, LabelResult] = {}
+        with precision(np.float64):
+            trainer = self._trainer.again(lambda result: found.update({result.label: result}), StopFlag())
+            trainer.run(make_queue(trainer.Y, labels.ids, tree=False, weight=trainer.weight))
+        results = [found[label] for label in labels.ids.tolist()]
+        W = np.array([self._weights(result) for result in results])
+        k, d = W.shape
+        places = np.tile(np.arange(d), k), np.arange(0, k * d + 1, d)
+        bias = np.array([result.bias for result in results])
+        return Starts(None, np.zeros(k), sp.csr_array((W.ravel(), *places), shape=(k, d)), bias)
+
+    def _weights(self, result: LabelResult) -> np.ndarray:
+        """Of X; for one label, since sums of a product with several may depend on how many there are."""
+        v = np.zeros(self._span.features.shape[1])
+        v[result.indices] = result.values
+        return self._span.weights(v)
