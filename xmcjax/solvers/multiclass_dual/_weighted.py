@@ -36,8 +36,8 @@ _SETS = {"ww": "box", "cs": "topk_alpha"}
 # count as an epoch.
 _NATIVE_PATIENCE, _PATIENCE, _STEPS = 5, 50, 10
 # Of Weston-Watkins and Crammer-Singer: weights up to which, and dual variables from which on, the proximal
-# point steps that follow are faster than those for all rows at once in NumPy, although a program is compiled for
-# them. With as few features and fewer dual variables they follow ascent of one against the rest early.
+# point steps that follow are faster than NumPy's for all rows at once, although a program is compiled for them.
+# With as few features and fewer dual variables they follow ascent of one against the rest early.
 _DIRECT, _MANY = 1200, 1 << 17
 # Rows up to which they are filled up for a program, to so many at least, and their weight in those of others.
 _ROWS, _LEAST, _LITTLE = 4096, 128, 1e-20
