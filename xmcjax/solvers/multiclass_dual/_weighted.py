@@ -35,8 +35,8 @@ _SETS = {"ww": "box", "cs": "topk_alpha"}
 # Epochs after which other methods take over: native steps for all rows at once, and the others. So many steps
 # count as an epoch.
 _NATIVE_PATIENCE, _PATIENCE, _STEPS = 5, 50, 10
-# Of Weston-Watkins and Crammer-Singer: weights up to which, and dual variables from which on, the proximal
-# point steps that follow are faster than NumPy's for all rows at once, although a program is compiled for them.
+# Of Weston-Watkins and Crammer-Singer: weights up to which, and dual variables from which on, proximal point
+# steps are faster than those of NumPy for all rows at once, although a program is compiled for them.
 # With as few features and fewer dual variables they follow ascent of one against the rest early.
 _DIRECT, _MANY = 1200, 1 << 17
 # Rows up to which they are filled up for a program, to so many at least, and their weight in those of others.
