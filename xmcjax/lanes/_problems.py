@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from xmcjax.inits import Labels, Starts, TrainingSet
-from xmcjax.lanes import _row_starts
+from xmcjax.lanes import _dual_starts, _row_starts
 from xmcjax.lanes._job import Job
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._queue import Parent
@@ -51,6 +51,9 @@ class Problems:
         data, options = self._data, self._options
         if _row_starts.serves(data, options):
             self._starts = among_rows()
+            return
+        if _dual_starts.serves(data, options):
+            self._starts = _dual_starts.DualStarts(data, options)
             return
         mean, has_bias = self._rule.total / self._rule.n, options.fit_intercept
         self._starts = options.init.prepare(

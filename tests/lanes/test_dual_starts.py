@@ -1,0 +1,89 @@
+"""Labels with the squared hinge and long features of few rows start near the minimum of the dual."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tests.support.lanes import matrix, native, signs, train
+from xmcjax.inits import Zero
+from xmcjax.lanes import LabelWeights
+from xmcjax.solvers import Status
+
+N, D, LABELS = 60, 300, 4
+
+pytestmark = native
+
+
+@functools.cache
+def data():
+    """Long sparse rows, of which scores with noise make the labels; the last label has few positives."""
+    rng = np.random.default_rng(0)
+    X = sp.csr_array(5 * rng.normal(size=(N, D)) * (rng.random((N, D)) < 0.2))
+    scores = X @ rng.normal(size=(D, LABELS)) + 40 * rng.normal(size=(N, LABELS))
+    return X, sp.csr_matrix(scores > np.array([0, 0, 0, 60]))
+
+
+def objective(X, Y, results, C, r, weights, of_labels):
+    """Of each label, as numpy has it."""
+    W, b = matrix(results, X.shape[1])
+    values = []
+    for k in range(Y.shape[1]):
+        y = signs(Y, k)
+        c = C * weights
+        if of_labels is not None:
+            c = c * np.where(y > 0, of_labels.positive[k], of_labels.negative[k])
+        losses = np.maximum(1 - y * (X @ W[:, k] + b[k]), 0) ** 2
+        values.append(W[:, k] @ W[:, k] / 2 + max(r, 0) * b[k] ** 2 / 2 + c @ losses)
+    return np.array(values)
+
+
+@pytest.mark.parametrize("form", [sp.csr_matrix, lambda X: X.toarray()], ids=["sparse", "dense"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("bias", [True, False])
+def test_few_steps_are_left_and_the_minimum_is_the_same(form, dtype, bias):
+    X, Y = data()
+    X = X[:, :D] if form is sp.csr_matrix else X[:, : 3 * N]  # fewer than for the span of the rows
+    options = dict(C=10.0, clip=0, fit_intercept=bias)
+    found, _ = train(form(X).astype(dtype), Y, **options)
+    other, _ = train(form(X).astype(dtype), Y, init=Zero(), **options)
+    assert {result.status for result in found.values()} == {Status.CONVERGED}
+    assert max(result.newton_steps for result in found.values()) <= 2
+    assert max(result.newton_steps for result in other.values()) > 4
+    given = 10.0, float(bias), np.ones(X.shape[0]), None
+    here, there = (objective(X, Y, results, *given) for results in (found, other))
+    assert np.all(here <= 1.0005 * there)
+
+
+def test_weights_of_rows_and_labels_count_there_too():
+    X, Y = data()
+    weights = np.arange(N) % 4 + 0.5
+    weights[::7] = 0
+    of_labels = LabelWeights(np.array([1.0, 2.0, 5.0, 1.0]), np.array([1.0, 0.5, 2.0, 0.1]))
+    given = dict(sample_weight=weights, label_weights=of_labels, C=10.0, clip=0)
+    found, other = train(X, Y, **given)[0], train(X, Y, init=Zero(), **given)[0]
+    assert max(result.newton_steps for result in found.values()) <= 2
+    here, there = (objective(X, Y, results, 10.0, 1.0, weights, of_labels) for results in (found, other))
+    assert np.all(here <= 1.0005 * there)
+
+
+def test_a_start_depends_on_no_other():
+    X, Y = data()
+    ways = ({}, dict(block_size=1), dict(block_size=2, n_jobs=2), dict(labels=np.array([3, 1, 0, 2])))
+    models = [matrix(train(X, Y, C=10.0, **way)[0], D) for way in ways]
+    for W, b in models[1:]:
+        np.testing.assert_array_equal(W, models[0][0])
+        np.testing.assert_array_equal(b, models[0][1])
+
+
+@pytest.mark.parametrize("options", [dict(max_iter=50), dict(C=1e-3), dict(regularise_intercept=False)])
+def test_steps_are_as_ever_where_they_were_chosen_are_few_or_the_bias_is_free(options, monkeypatch):
+    X, Y = data()
+    found = matrix(train(X, Y, **options)[0], D)
+    monkeypatch.setattr("xmcjax.lanes._dual_starts.serves", lambda *_: False)
+    other = matrix(train(X, Y, **options)[0], D)
+    for here, there in zip(found, other, strict=True):
+        np.testing.assert_array_equal(here, there)

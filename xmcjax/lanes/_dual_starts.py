@@ -1,0 +1,79 @@
+"""Starts of labels with the squared hinge where rows are few and their features long: ascent of the dual.
+
+Where C ‖x‖² is large beside the 1 of the penalty, Newton's method makes tens of steps, as rows enter and
+leave the loss. With more features than rows these have little in common, and some passes of coordinate ascent
+over the dual of :mod:`xmcjax.lanes._dual_end` come near to the minimum. Lanes begin there, and whatever is
+said of a label is said by them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax import _sparse, native
+from xmcjax.inits import Labels, MeanSeparating, Starts
+from xmcjax.lanes._certifier import mean_curvature
+from xmcjax.lanes._dual_end import DualEnd
+from xmcjax.lanes._options import OneVsAll
+from xmcjax.lanes._training_data import TrainingData
+from xmcjax.penalties import L2
+from xmcjax.solvers import newton_cg
+
+# Features for each row at least, and the least mean of the curvature of the losses of a row, beside the 1 of
+# the penalty, with which these starts pay.
+_PAYS = ((4.0, 15.0), (1.0, 100.0))
+# The relative gap at which ascent ends, or the passes over the rows.
+_TOLERANCE, _PASSES = 1e-6, 50.0
+
+
+def serves(data: TrainingData, options: OneVsAll) -> bool:
+    """Whether labels start there: long features of few rows on the host, and starts and steps as usual."""
+    (n, d), r = data.X.shape, options.hparams().l2_bias
+    as_usual = type(options.init) is MeanSeparating and options.max_iter >= newton_cg.HParams().max_steps
+    if not (d >= n and as_usual and data.native and isinstance(options.penalty, L2)):
+        return False
+    if not DualEnd.serves(options.loss, r):
+        return False
+    mean = mean_curvature(data.X, options.loss, data.row_weight)
+    return mean < np.inf and any(d >= part * n and mean > least for part, least in _PAYS)
+
+
+class DualStarts:
+    """Starting weights of labels, as an initialisation gives them.
+
+    Args:
+        data: for which :func:`serves` is true.
+        options: how labels are trained.
+    """
+
+    def __init__(self, data: TrainingData, options: OneVsAll):
+        self._data, self._r = data, options.hparams().l2_bias
+        X, self._dense = data.X, not sp.issparse(data.X)
+        if self._r > 0:
+            of_bias = np.full((X.shape[0], 1), 1 / np.sqrt(self._r), X.dtype)
+            X = np.hstack([X, of_bias]) if self._dense else sp.hstack([X, of_bias], format="csr")
+        self._X = _sparse.of_dense(X, X.dtype) if self._dense else _sparse.canonical_csr(sp.csr_array(X))
+
+    def __call__(self, labels: Labels) -> Starts:
+        weights, k = self._data.label_weights, len(labels.ids)
+        ends = np.cumsum([0, *map(len, labels.positives)])
+        rows = np.concatenate(labels.positives)
+        of_labels = sp.csc_array((np.ones(len(rows), np.int8), rows, ends), shape=(self._X.shape[0], k))
+        ascent = native.SeparateAscent(
+            self._X,
+            of_labels,
+            "ovr_squared",
+            self._data.row_weight,
+            positive=None if weights is None else weights.positive[labels.ids],
+            negative=None if weights is None else weights.negative[labels.ids],
+            numbers=labels.ids,
+            of=self._data.Y.shape[1],
+            dense=self._dense,
+        )
+        ascent.advance(_TOLERANCE, _PASSES)
+        W = ascent.weights
+        bias = np.zeros(k)
+        if self._r > 0:
+            W, bias = W[:-1], W[-1].astype(np.float64) / np.sqrt(self._r)
+        return Starts(None, np.zeros(k), sp.csr_array(np.ascontiguousarray(W.T)), bias)
