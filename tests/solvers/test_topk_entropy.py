@@ -195,10 +195,10 @@ def test_steps_for_all_rows_at_once(k, weighted):
 
 def test_what_takes_too_many_epochs_is_solved_by_steps_for_all_rows():
     X, y = svm_problem(n=50, d=8, m=5)
-    epochs = topk_sdca.solve(
-        sp.csr_matrix(100 * X * (abs(X) > 1.2)), y, 1, 70.0, variant="entropy", max_epochs=100
-    )
-    assert epochs.reason.startswith("epochs alone")
+    rows = sp.csr_matrix(100 * X * (abs(X) > 1.2))
+    epochs = topk_sdca.solve(rows, y, 1, 70.0, variant="entropy", max_epochs=100)
+    assert epochs.reason.startswith("epochs come first, 100 of them at most")
+    assert epochs.status == Status.MAX_STEPS
     found = topk_sdca.solve(100 * X, y, 1, 70.0, variant="entropy")
     assert found.status == Status.CONVERGED and found.gap <= 1e-3 and 100 < found.epochs < 300
 
