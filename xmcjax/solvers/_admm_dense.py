@@ -71,9 +71,8 @@ class Method:
         self._told = told
         self._problem = y.astype(np.int32, copy=False), m, formulation_of(formulation), C, k
         self._threads = threads
-        if not isinstance(X, Basis):
-            X = abandonable(lambda: basis_of(X.toarray() if sp.issparse(X) else X))
-        self._basis = X
+        given = isinstance(X, Basis)
+        self._basis = X if given else abandonable(lambda: basis_of(X.toarray() if sp.issparse(X) else X))
         self._narrow = native_ready()
 
     def __call__(self, alpha: sp.csr_array, tol: float, most: int) -> _admm.Found:

@@ -223,7 +223,7 @@ def solve(
     C, tol, gamma = number("C", C), number("tol", tol), number("gamma", gamma)
     if not tol >= 0:
         raise ValueError(f"tol: expected a number from 0, got {tol}")
-    op = X
+    op, entries = X, None
     if not isinstance(X, Gram):
         X = _sparse.matrix(X)
         # rows of a sparse matrix are visited one by one, those of an array in blocks
@@ -231,6 +231,8 @@ def solve(
             X = _sparse.canonical_csr(X, zeros=False)  # so that each form of a matrix has as many entries
             if X.nnz >= _DENSE * X.shape[0] * X.shape[1]:
                 X = X.toarray()
+            else:
+                entries = X.nnz
         op = linops.make(X)
     lane = problem(op, y, k, C, variant=variant, gamma=gamma, weight=weight, classes=classes)
     y, (n, d), m = np.asarray(lane.y), op.shape, lane.classes
@@ -251,11 +253,11 @@ def solve(
     reason = "epochs alone: rows and features, or dual variables, are too many for steps for all rows at once"
     if splits:
         size = float(np.mean(of_rows * np.asarray(lane.squared_norms, np.float64)))
-        costs = expected(n, d, m, size, max(tol, 1e-12), X.nnz if sp.issparse(X) else None)
+        costs = expected(n, d, m, size, max(tol, 1e-12), entries)
         reason = costs.reason if native else f"epochs come first: {_MISSING}"
         if not isinstance(op, linops.Dense):
             most = _patience(costs, max_epochs, _PATIENCE)
-            of = "sparse" if sp.issparse(X) else "inner products"
+            of = "inner products" if entries is None else "sparse"
             reason = f"epochs come first, {most} of them at most where more are allowed: features are {of}"
         elif entropy:
             most = min(_EPOCHS, max_epochs)
