@@ -23,8 +23,21 @@ def test_probabilities_that_are_rounded_do_not_decide():
         np.testing.assert_array_equal(again, best)
         np.testing.assert_array_equal(p, np.take_along_axis(model.predict_proba(far), best, axis=1))
         assert (np.diff(u, axis=1) < 0).all() and (np.diff(p, axis=1) == 0).any()
+        log_p = model.predict_log_proba(far)
+        np.testing.assert_allclose(np.exp(log_p), model.predict_proba(far), rtol=1e-12, atol=1e-300)
+        assert (np.isfinite(log_p) & (model.predict_proba(far) == 0)).any()
     with pytest.raises(TypeError, match="probabilities: expected True or False"):
         model.predict_topk(far, 3, probabilities=1)
+
+
+def test_logarithms_of_probabilities_of_a_class_without_rows():
+    X, y = np.eye(4), np.arange(4) // 2
+    rows = np.vstack([X, X]), np.append(y, y + 1), np.repeat([1.0, 0.0], 4)
+    with pytest.warns(UserWarning, match="1 of 3 labels have no positive rows"):
+        model = KernelLogisticClassifier().fit(*rows)
+    log_p = model.predict_log_proba(X)
+    np.testing.assert_array_equal(log_p[:, 2], -np.inf)
+    np.testing.assert_allclose(np.exp(log_p), model.predict_proba(X), rtol=1e-6)
 
 
 def test_the_criterion_of_large_kernels_is_that_of_separate_fits():

@@ -210,7 +210,7 @@ def test_projections_and_their_derivatives():
 
 def test_the_entropic_projection():
     a = jnp.asarray(rows("random", (11, 29), np.float64))
-    find = jax.jit(lambda a: entropic(a, jnp.full((11, 1), 0.5), 3))
+    find = jax.jit(lambda a: entropic.entropic(a, jnp.full((11, 1), 0.5), 3))
     assert calls(find, a) == 1
     found = find(a)
     with native.twins():

@@ -5,6 +5,7 @@ Native steps are those of NumPy, and a fit of any features ends at the gap that 
 
 from __future__ import annotations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -188,10 +189,32 @@ def test_what_comes_first_is_what_is_expected_to_cost_less(C):
     found = topk_sdca.solve(X, y, 3, C, tol=1e-3)
     assert found.status == Status.CONVERGED
     assert found.reason.startswith("epochs come first" if C < 1 else "steps for all rows come first")
-    # of a sparse matrix there is no choice
-    assert topk_sdca.solve(sp.random_array((40, 90), density=0.1, rng=rng), y[:40], 3).reason.startswith(
-        "epochs alone"
+    # of a sparse matrix there is no choice, and where rows and features are many there are epochs alone
+    found = topk_sdca.solve(sp.random_array((40, 90), density=0.1, rng=rng), y[:40], 3)
+    assert found.reason == (
+        "epochs come first, 400 of them at most where more are allowed: features are sparse"
     )
+    found = topk_sdca.solve(sp.eye_array(2001, format="csr"), np.arange(2001) % 3)
+    assert found.reason.startswith("epochs alone: rows and features") and found.status == Status.CONVERGED
+
+
+@pytest.mark.parametrize("more", [{}, {"gamma": 0.5}, {"weight": np.arange(300) % 3 + 1.0}])
+@pytest.mark.parametrize("kind", ["csr", "products"])
+def test_what_epochs_alone_do_not_solve_is_solved_by_steps_for_all_rows(kind, more):
+    """A fifth of the entries is filled: visits of one row after another end at gaps of 0.3 to 0.8."""
+    rng = np.random.default_rng(0)
+    X = 10 * rng.normal(size=(300, 20)) * (rng.random((300, 20)) < 0.2)
+    y = np.concatenate([np.arange(4), rng.integers(0, 4, 296)])
+    given = sp.csr_array(X) if kind == "csr" else topk_sdca.Gram(jnp.asarray(np.float32(X @ X.T)))
+    seen = []
+    found = topk_sdca.solve(given, y, 1, 10.0, **more, observe=lambda now: seen.append(now.method))
+    dense = topk_sdca.solve(X, y, 1, 10.0, **more)
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3 and 400 < found.epochs < 600
+    assert seen[0] != seen[-1] == "steps for all rows at once"
+    # P is strongly convex: each of them is that near to the minimum
+    W = (X.T if kind == "products" else np.eye(20)) @ found.W
+    assert np.linalg.norm(W - dense.W) <= 2 * np.sqrt(2e-3 * found.primal)
+    assert found.primal == pytest.approx(dense.primal, rel=1e-3)
 
 
 def test_a_gap_below_the_rounding_of_float64_is_not_promised():

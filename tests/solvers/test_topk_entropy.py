@@ -60,7 +60,7 @@ def plogp(p):
 def test_the_row_map_is_a_maximum():
     """No step towards a vertex of the set raises the objective, which is strictly concave."""
     rng = np.random.default_rng(0)
-    run = jax.jit(entropic, static_argnums=2)
+    run = jax.jit(entropic.entropic, static_argnums=2)
     for k in (1, 3, 6):
         scale = np.array([0.1, 1, 5, 20, 100, 1, 700, 1])[:, None]
         a = rng.normal(size=(8, 6)) * scale
@@ -88,8 +88,30 @@ def test_without_a_curvature_the_row_map_is_the_slope_of_the_loss():
     z = np.concatenate([np.zeros((20, 1)), rng.normal(size=(20, 6)) * 3], axis=1)
     for k in (1, 3, 6):
         slope = jax.grad(lambda z, k=k: losses.topk_entropy(z, np.zeros(20, int), k).sum())(jnp.asarray(z))
-        u = entropic(jnp.asarray(z[:, 1:]), jnp.full((20, 1), 1e-13), k)
+        u = entropic.entropic(jnp.asarray(z[:, 1:]), jnp.full((20, 1), 1e-13), k)
         np.testing.assert_allclose(u, slope[:, 1:], atol=1e-11)
+
+
+def test_where_a_step_rounds_to_nothing_the_row_map_ends():
+    """Newton's method ends at a bound of its bracket, and a step out of it is no reason for a bisection."""
+    a = [-5.26570568, -9.84034065, -14.66159018, -6.57822675, -12.60571104, -12.59182208, -8.46986974]
+    a, c = np.array([[*a, -7.59349839, 2.59173686]]), 61.48109026
+    u = np.asarray(jax.jit(entropic.entropic, static_argnums=2)(jnp.asarray(a), jnp.full((1, 1), c), 1))
+    s = u.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(np.log(u) + c * (u + s) - np.log1p(-s), a, atol=1e-11)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_the_row_map_takes_few_passes(k, monkeypatch):
+    rng, passes, at = np.random.default_rng(0), [], entropic._at
+    monkeypatch.setattr(entropic, "_at", lambda *given: passes.append(0) or at(*given))
+    scale, c = (x.reshape(-1, 1) for x in np.meshgrid([0.1, 1, 10, 100, 1e5], [1e-9, 1e-3, 1, 30, 1e3, 1e7]))
+    a = rng.normal(size=(30, 8)) * scale + rng.normal(size=(30, 1)) * scale
+    a[::4] = a[::4, :1]  # all alike
+    a[1, 2] = np.nan
+    with jax.disable_jit():
+        u = entropic.entropic(jnp.asarray(a), jnp.asarray(c), k)
+    assert len(passes) <= 25 and np.all(np.isfinite(np.delete(u, 1, axis=0)))
 
 
 @pytest.mark.parametrize("k", KS)
@@ -173,10 +195,10 @@ def test_steps_for_all_rows_at_once(k, weighted):
 
 def test_what_takes_too_many_epochs_is_solved_by_steps_for_all_rows():
     X, y = svm_problem(n=50, d=8, m=5)
-    epochs = topk_sdca.solve(
-        sp.csr_matrix(100 * X * (abs(X) > 1.2)), y, 1, 70.0, variant="entropy", max_epochs=100
-    )
-    assert epochs.reason.startswith("epochs alone")
+    rows = sp.csr_matrix(100 * X * (abs(X) > 1.2))
+    epochs = topk_sdca.solve(rows, y, 1, 70.0, variant="entropy", max_epochs=100)
+    assert epochs.reason.startswith("epochs come first, 100 of them at most")
+    assert epochs.status == Status.MAX_STEPS
     found = topk_sdca.solve(100 * X, y, 1, 70.0, variant="entropy")
     assert found.status == Status.CONVERGED and found.gap <= 1e-3 and 100 < found.epochs < 300
 

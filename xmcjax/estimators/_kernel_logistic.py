@@ -33,7 +33,7 @@ from xmcjax.estimators._kernel_parts import (
     target_of,
     warn_of_unconverged,
 )
-from xmcjax.estimators._kernel_scores import kernel_scores
+from xmcjax.estimators._kernel_scores import kernel_scores, log_probabilities_of, probabilities_of
 from xmcjax.estimators._kernel_sizes import for_prediction
 from xmcjax.estimators._kernel_training import base_of, training
 from xmcjax.estimators._label_warnings import warn_of_empty
@@ -345,13 +345,11 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X):
         """Probabilities of the classes, [m, C]; rows sum to 1."""
-        return self._probabilities(self._scores(X))
+        return probabilities_of(self._scores(X), self._likelihood)
 
-    def _probabilities(self, u: np.ndarray) -> np.ndarray:
-        if self._likelihood == "one_vs_rest":  # that of the fit, whatever the argument is now
-            u = -np.logaddexp(0, -u)  # log σ(u): the votes of section 8.1
-        u = np.exp(u - u.max(axis=1, keepdims=True))
-        return u / u.sum(axis=1, keepdims=True)
+    def predict_log_proba(self, X):
+        """Logarithms of the probabilities of :meth:`predict_proba`, −inf for a class never predicted."""
+        return log_probabilities_of(self._scores(X), self._likelihood)
 
     def predict(self, X, loss: str | ArrayLike = "zero_one"):
         """The class of the least expected loss, [m].
@@ -368,7 +366,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         u = self._scores(X)
-        return self.classes_[least_expected_loss(u, self._probabilities(u), loss, self._tree)]
+        p = probabilities_of(u, self._likelihood)
+        return self.classes_[least_expected_loss(u, p, loss, self._tree)]
 
     def predict_topk(self, X, k, *, probabilities=False):
         """The k best classes of each row by their u, best first, and these, both [m, k].
@@ -388,7 +387,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         if k > most:
             raise ValueError(f"k: expected at most {most}, the number of classes with rows, got {k}")
         best = np.argsort(-u, axis=1, kind="stable")[:, :k]
-        values = self._probabilities(u) if probabilities else u
+        values = probabilities_of(u, self._likelihood) if probabilities else u
         return self.classes_[best], np.take_along_axis(values, best, axis=1)
 
     def score(self, X, y, sample_weight=None):

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._range import check_norms
+from xmcjax.estimators._counted import LOWEST
 from xmcjax.estimators._kernel_sizes import (
     LEAST_NEW,
     filled_features,
@@ -51,6 +52,24 @@ def kernel_scores(kernel: Any, dual_coef: np.ndarray, X: Any) -> np.ndarray:
             points = _points(kernel, part, filled=filled)
             parts.append(np.asarray(_cross()(kernel, points, alpha[..., None]))[: part.shape[0], :, 0])
     return np.concatenate(parts)
+
+
+def probabilities_of(u: np.ndarray, likelihood: str) -> np.ndarray:
+    """Probabilities of the classes, [m, C], by their u and the likelihood of the fit."""
+    p = np.exp(_below_most(u, likelihood))
+    return p / p.sum(axis=1, keepdims=True)
+
+
+def log_probabilities_of(u: np.ndarray, likelihood: str) -> np.ndarray:
+    """Their logarithms, also of probabilities that are rounded to 0."""
+    below = _below_most(u, likelihood)
+    return np.where(u > LOWEST, below - np.log(np.exp(below).sum(axis=1, keepdims=True)), -np.inf)
+
+
+def _below_most(u: np.ndarray, likelihood: str) -> np.ndarray:
+    if likelihood == "one_vs_rest":
+        u = -np.logaddexp(0, -u)  # log σ(u): the votes of section 8.1
+    return u - u.max(axis=1, keepdims=True)
 
 
 def _points(kernel: Any, part: Any, filled: bool = False) -> Any:

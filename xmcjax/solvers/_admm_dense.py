@@ -46,7 +46,7 @@ class Method:
     """Steps with dense features, natively where that is to be had; what the features give is kept.
 
     Args:
-        X: [n, d], dense or sparse; worked with as dense.
+        X: [n, d], dense or sparse; worked with as dense. Or its basis.
         y: the class of each row, [n]; its labels, [n, m], where the formulation is of such.
         m: number of classes.
         formulation: one of :mod:`xmcjax.solvers._formulations`, or its name; with a smoothing, as for
@@ -71,7 +71,8 @@ class Method:
         self._told = told
         self._problem = y.astype(np.int32, copy=False), m, formulation_of(formulation), C, k
         self._threads = threads
-        self._basis = abandonable(lambda: basis_of(X.toarray() if sp.issparse(X) else X))
+        given = isinstance(X, Basis)
+        self._basis = X if given else abandonable(lambda: basis_of(X.toarray() if sp.issparse(X) else X))
         self._narrow = native_ready()
 
     def __call__(self, alpha: sp.csr_array, tol: float, most: int) -> _admm.Found:
@@ -213,6 +214,15 @@ def _compiled(form: Formulation, b: np.ndarray, y: np.ndarray, rho: float, C, k:
 @functools.partial(jax.jit, static_argnums=(0, 5))
 def _row_map(form: Formulation, b, y, rho: float, C, k: int) -> jax.Array:
     return form.row_map(b, y, rho, C, k)
+
+
+def basis_of_products(K: np.ndarray) -> Basis:
+    """Of features that are known by their inner products K alone, whose weights are coefficients of rows."""
+    rounding, K = np.finfo(K.dtype).eps, K.astype(np.float64)
+    eigenvalue, U = np.linalg.eigh((K + K.T) / 2)
+    there = eigenvalue > len(K) * rounding * eigenvalue[-1]
+    root, U = np.sqrt(eigenvalue[there]), U[:, there]
+    return Basis(K, root**2, U / root, U * root)
 
 
 def basis_of(X: np.ndarray) -> Basis:

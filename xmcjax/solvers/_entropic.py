@@ -10,11 +10,13 @@ is the zero of
     F(s) = θ − c s + log(1 − s) + Λ/k,   Λ = Σ max{0, a_j − θ − log(s/k) − c s/k},
 
 which falls: in ξ = log(s/(1 − s)) by 1 at least, so that the zero is within |F| of any ξ. Both are found by
-Newton's method within a bracket. c = 0 is the loss itself, whose ξ is E (:func:`xmcjax.losses.topk_entropy`).
+Newton's method within a bracket, and together: ξ takes a step as soon as θ is near enough to tell the sign of
+F, so that all rows are done after some ten passes. A step that is as small as rounding ends a search, in the
+bracket or not. c = 0 is the loss itself, whose ξ is E (:func:`xmcjax.losses.topk_entropy`).
 
 Lapin, Hein and Schiele, "Loss Functions for Top-k Error: Analysis and Insights", 2016, has the entropic
 projection; Fritsch, Shafer and Crowley, "Solution of the transcendental equation we^w = x", 1973, the steps
-for v. The C++ twin is native/dual/entropy_set.h.
+for v. The C++ twin, native/dual/entropy_set.h, has one search within the other.
 """
 
 from __future__ import annotations
@@ -32,12 +34,14 @@ _MOST = 100
 _SMALL = -40
 # How far above the log of the smallest normal number the logit of s stays: s/m is a normal number too.
 _ABOVE = 16
+# How much farther than |F| its zero is looked for: a step to there is no step out of bounds.
+_FARTHER = 1.01
 
 
-class _Sums(NamedTuple):
+class _At(NamedTuple):
     """Of one θ and one s, [..., 1]."""
 
-    off: jax.Array  #: Σ u − s
+    step: jax.Array  #: to the θ of Σ u = s, by Newton's method
     slope: jax.Array  #: Σ dv/dt of what is not at s/k
     capped: jax.Array  #: how many are at s/k
     excess: jax.Array  #: Λ
@@ -67,7 +71,7 @@ def _logistic(logit):
     return jnp.where(above, more, less), jnp.where(above, less, more), log_rest
 
 
-def _sums(a, c, k: int, theta, s) -> _Sums:
+def _at(a, c, k: int, theta, s) -> _At:
     cap = s / k
     at_cap = jnp.log(cap) + c * cap
     t = a - theta
@@ -78,32 +82,31 @@ def _sums(a, c, k: int, theta, s) -> _Sums:
         return jnp.sum(values, axis=-1, keepdims=True)
 
     count = total(capped).astype(a.dtype)
-    return _Sums(total(v) - (k - count) * cap, total(slope), count, total(jnp.where(capped, t - at_cap, 0)))
+    v, slope, wanted = total(v), total(slope), (k - count) * cap
+    off = v - wanted
+    # Where c v is small v is an exponential, of whose logarithm a step is exact; where it is large, a line.
+    there = (v > 0) & (wanted > 0)
+    exponential = jnp.where(there, slope / jnp.where(there, v, 1), 0)
+    of_log = jnp.where(there, v * jnp.log1p(off / jnp.where(there, wanted, 1)), 0)
+    step = exponential * of_log + (1 - exponential) * off
+    step = jnp.where(off == 0, 0, step / slope)
+    return _At(step, slope, count, total(jnp.where(capped, t - at_cap, 0)))
 
 
-def _theta(a, c, k: int, most, kth, s, start):
-    """θ of Σ u = s, from a start that may lie anywhere."""
-    cap, even = s / k, s / jnp.sum(a > -jnp.inf, axis=-1, keepdims=True, dtype=a.dtype)
+def _between(most, kth, c, k: int, count, s):
+    """Numbers between which θ lies."""
+    cap, even = s / k, s / count
     low = kth - jnp.log(cap) - c * cap
-    high = jnp.maximum(low, most - jnp.log(even) - c * even)
-    start = jnp.where((start >= low) & (start <= high), start, high)
-    eps = 2 * float(jnp.finfo(a.dtype).eps)
+    return low, jnp.maximum(low, most - jnp.log(even) - c * even)
 
-    def body(carry):
-        step, theta, low, high, done = carry
-        at = _sums(a, c, k, theta, s)
-        low, high = jnp.where(at.off > 0, theta, low), jnp.where(at.off < 0, theta, high)
-        new = theta + at.off / at.slope
-        new = jnp.where((new > low) & (new < high), new, (low + high) / 2)
-        moves = (jnp.abs(new - theta) > eps * (1 + jnp.abs(theta))) & (new > low) & (new < high)
-        done = done | (at.off == 0) | ~moves
-        return step + 1, jnp.where(done, theta, new), low, high, done
 
-    def more(carry):
-        return (carry[0] < _MOST) & ~jnp.all(carry[-1])
-
-    nothing = jnp.zeros_like(start, bool)
-    return jax.lax.while_loop(more, body, (0, start, low, high, nothing))[1]
+def _begun(a, c, most, count):
+    """A logit of s that is near the zero: that of equal entries, ξ + c (1 + 1/m) s = log Σ e^a, roughly."""
+    total = jax.nn.logsumexp(a, axis=-1, keepdims=True)
+    wide = c * (1 + 1 / count)
+    s = jnp.minimum(_level(total, wide)[0], 0.75)
+    logit = jnp.log(s) - jnp.log1p(-s)
+    return jnp.maximum(logit, jnp.minimum(total, most + 1) - wide)
 
 
 def entropic(a: jax.Array, c: jax.Array, k: int) -> jax.Array:
@@ -116,42 +119,71 @@ def entropic(a: jax.Array, c: jax.Array, k: int) -> jax.Array:
     """
     top = native.topk_values(a, k)
     most, kth = top[..., :1], top[..., -1:]
-    small = float(jnp.finfo(a.dtype).eps) ** 0.6
+    count = jnp.sum(a > -jnp.inf, axis=-1, keepdims=True, dtype=a.dtype)
+    eps = float(jnp.finfo(a.dtype).eps)
+    small = eps**0.6
+    # below, s is no normal number, and as good as 0
+    lowest = math.log(float(jnp.finfo(a.dtype).tiny)) + _ABOVE
 
-    def at(logit, theta):
-        s, rest, log_rest = _logistic(logit)
-        theta = _theta(a, c, k, most, kth, s, theta)
-        found = _sums(a, c, k, theta, s)
-        free = 1 - found.capped / k
-        falls = found.capped / k * (c / k + 1 / s) + c
-        falls = falls + jnp.where(free > 0, free**2 / found.slope, 0)
-        value = theta - c * s + log_rest + found.excess / k
-        return value, -(falls * s * rest + s), theta
+    def rounding(logit, theta, s):
+        return 4 * eps * (1 + jnp.abs(most) + jnp.abs(theta) + jnp.abs(logit) + c * s)
+
+    def begun(theta, logit, s):
+        """θ within its bounds, and these, neither of which it is: rounding has them on the wrong side."""
+        low, high = _between(most, kth, c, k, count, s)
+        some = rounding(logit, low, s)
+        low, high = low - some, high + some
+        return jnp.clip(theta, low + 2 * some, high - some), low, high
 
     def body(carry):
-        step, logit, theta, low, high, done = carry
-        value, slope, theta = at(logit, theta)
-        up = value > 0
-        low = jnp.where(up, logit, jnp.maximum(low, logit + value))
-        high = jnp.where(up, jnp.minimum(high, logit + value), logit)
-        new = logit - value / slope
-        new = jnp.where((new > low) & (new < high), new, (low + high) / 2)
-        new = jnp.where(done | (value == 0), logit, new)
-        done = done | ~(jnp.abs(new - logit) > small * (1 + jnp.abs(new)))
-        return step + 1, new, theta, low, high, done
+        passes, logit, (theta, low_theta, high_theta), low, high, settled, done = carry
+        s, rest, log_rest = _logistic(logit)
+        at, least = _at(a, c, k, theta, s), rounding(logit, theta, s)
+        done = done | (settled & ~(jnp.abs(at.step) > least)) | jnp.isnan(theta)
+        low_theta = jnp.where(at.step > 0, theta, low_theta)
+        high_theta = jnp.where(at.step < 0, theta, high_theta)
+        next_theta = theta + at.step
+        inside = (next_theta > low_theta) & (next_theta < high_theta) | (jnp.abs(at.step) <= least)
+        next_theta = jnp.where(inside, next_theta, (low_theta + high_theta) / 2)
+        now = (next_theta, low_theta, high_theta)
+
+        # F, but for the square of the step, or for the step where it may bring an entry to s/k or off it
+        free = (k - at.capped) / k
+        value = theta + free * at.step - c * s + log_rest + at.excess / k
+        wrong = at.step**2 if k == 1 else jnp.abs(at.step)
+        known = inside & (jnp.abs(at.step) <= 0.5) & (wrong <= jnp.maximum(jnp.abs(value) / 2, small))
+        moves = known & ~settled
+        low = jnp.where(moves, jnp.maximum(low, logit + jnp.minimum(_FARTHER * value - wrong, 0)), low)
+        high = jnp.where(moves, jnp.minimum(high, logit + jnp.maximum(_FARTHER * value + wrong, 0)), high)
+        of_s = jnp.where(free > 0, free / at.slope, 0)  # −dθ/ds
+        slope = -((at.capped / k * (c / k + 1 / s) + c + free * of_s) * s * rest + s)
+        new = jnp.maximum(logit - value / slope, lowest)
+        ends = (jnp.abs(new - logit) <= small * (1 + jnp.abs(new))) | (jnp.abs(value) <= least)
+        new = jnp.where(ends | (new > low) & (new < high), new, (low + high) / 2)
+        new = jnp.where(moves, new, logit)
+        s_new = _logistic(new)[0]
+        then = begun(next_theta - of_s * (s_new - s), new, s_new)
+        of_theta = tuple(jnp.where(moves, b, a) for a, b in zip(now, then, strict=True))
+        return passes + 1, new, of_theta, low, high, settled | (moves & ends), done
 
     def more(carry):
         return (carry[0] < _MOST) & ~jnp.all(carry[-1])
 
-    start = jnp.clip(most, -30, 30)
+    start = jnp.maximum(_begun(a, c, most, count), lowest)
+    of_theta = begun(jnp.full_like(start, -jnp.inf), start, _logistic(start)[0])
     nothing = jnp.zeros_like(start, bool)
-    # below, s is no normal number, and as good as 0
-    least = jnp.full_like(start, math.log(float(jnp.finfo(a.dtype).tiny)) + _ABOVE)
-    carry = (0, start, jnp.full_like(start, jnp.nan), least, jnp.full_like(start, jnp.inf), nothing)
-    _, logit, theta, *_ = jax.lax.while_loop(more, body, carry)
-    s = _logistic(logit)[0]
-    theta = _theta(a, c, k, most, kth, s, theta)
-    cap = s / k
+    carry = (
+        0,
+        start,
+        of_theta,
+        jnp.full_like(start, lowest - 1),
+        jnp.full_like(start, jnp.inf),
+        nothing,
+        nothing,
+    )
+    _, logit, (theta, *_), *_ = jax.lax.while_loop(more, body, carry)
+    cap = _logistic(logit)[0] / k
     t = a - theta
-    v = _level(jnp.where(t >= jnp.log(cap) + c * cap, -jnp.inf, t), c)[0]
-    return jnp.where(t >= jnp.log(cap) + c * cap, cap, jnp.minimum(v, cap))
+    capped = t >= jnp.log(cap) + c * cap
+    v = _level(jnp.where(capped, -jnp.inf, t), c)[0]
+    return jnp.where(capped, cap, jnp.minimum(v, cap))

@@ -1,4 +1,4 @@
-"""What a top-k SVM on dense features is expected to cost: by epochs, and by steps for all rows at once.
+"""What a top-k SVM is expected to cost: by epochs, and by steps for all rows at once, which take X as dense.
 
 Fitted to usps, letter, satimage and the silhouettes at C from 0.1 to 10 on one core with AVX-512. With
 s = C · mean ‖x‖², both need more where s is large, and epochs need more still; an epoch costs more for each
@@ -32,7 +32,7 @@ class Costs(NamedTuple):
         return f"{first} come first: they are expected to take {least:.2g} s, {other} {most:.2g} s"
 
 
-def expected(n: int, d: int, m: int, size: float, tol: float) -> Costs:
+def expected(n: int, d: int, m: int, size: float, tol: float, entries: int | None = None) -> Costs:
     """For features [n, d].
 
     Args:
@@ -41,10 +41,12 @@ def expected(n: int, d: int, m: int, size: float, tol: float) -> Costs:
         m: classes.
         size: C · mean ‖x‖².
         tol: of the relative duality gap.
+        entries: of sparse features; None for dense ones.
     """
     r = min(n, d)
     harder = (1e-3 / tol) ** 0.25
     epochs, steps = harder * 12 * size**0.75, harder * 80 * size**0.45
-    epoch = n * (m * _VISITED + (_BLOCK + 2 * m) * d * _PRODUCT)
+    products = (_BLOCK + 2 * m) * n * d if entries is None else 2 * m * entries
+    epoch = n * m * _VISITED + products * _PRODUCT
     before = _BEFORE + (2 * n * d * r + _EIGEN * r**3) * _PRODUCT
     return Costs(epoch, max(epochs, 1) * epoch, before + max(steps, 1) * n * m * (2 * r * _PRODUCT + _MAPPED))

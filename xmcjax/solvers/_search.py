@@ -16,9 +16,10 @@ import scipy.sparse as sp
 from xmcjax.native import Advanced, Assessment
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._base import Status
-from xmcjax.solvers._certified import Certified, Share, certified
+from xmcjax.solvers._certified import Certified, Share, certified, certified_kernel
 from xmcjax.solvers._formulations import Formulation
 from xmcjax.solvers._formulations import formulation as formulation_of
+from xmcjax.solvers._instance_problem import Gram
 
 # Part of the tolerance at which a method ends: what is certified may be a little more.
 MARGIN = 0.9
@@ -46,7 +47,7 @@ class Search:
     """Dual variables of one problem with a certified gap.
 
     Args:
-        X: features [n, d], CSR or dense.
+        X: features [n, d], CSR or dense, or inner products, as `instance_dual.Gram`.
         y, formulation, C, tol, k: of :func:`xmcjax.solvers._certified.certified`.
         agreed: the gap that counts, of the one that was found: where processes solve together they go on
             together, or none of them does.
@@ -108,7 +109,10 @@ class Search:
             ended = method(target, self.found.alpha if self.found.W.size else self.start)
             X, y, formulation, C = self._given
             W, (k, share, threads) = ended.W, (self._k, self._share, self._threads)
-            found = certified(X, y, ended.alpha, formulation, C, self.tol, W, k, share, threads=threads)
+            if isinstance(X, Gram):
+                found = certified_kernel(np.asarray(X.K), y, ended.alpha, formulation, C, k, W)
+            else:
+                found = certified(X, y, ended.alpha, formulation, C, self.tol, W, k, share, threads=threads)
             self.keep(found)
             if ended.gap > target or not self.unsolved or left() < 1:
                 return

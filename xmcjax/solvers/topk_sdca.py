@@ -48,6 +48,7 @@ from xmcjax.linops import LinOp
 from xmcjax.solvers import _admm_dense, instance_dual
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._expected_costs import Costs, expected
+from xmcjax.solvers._host_loop import abandonable
 from xmcjax.solvers._instance_problem import bounds_of_lanes
 from xmcjax.solvers._instance_start import started
 from xmcjax.solvers._progress import Observe, Progress, observed, starting_point
@@ -70,6 +71,9 @@ from xmcjax.solvers.instance_dual import (
 VARIANTS = ("alpha", "beta", "entropy")
 # Share of the entries of a sparse matrix that are not zero above which it is solved as an array.
 _DENSE = 0.25
+# Epochs at least before steps for all rows at once take over from those of sparse features or inner products:
+# text needs a few dozen.
+_PATIENCE = 400
 # Where features are dense and steps for all rows at once are not the first: epochs at least before they
 # take over, and the part of the epochs allowed that is left to them at least. So many of those steps count
 # as an epoch.
@@ -165,12 +169,10 @@ def problem(
     )
 
 
-def _patience(expected: Costs, max_epochs: int, native: bool) -> int:
+def _patience(expected: Costs, max_epochs: int, least: int) -> int:
     """Epochs before steps for all rows at once take over: as many as cost what those are expected to."""
-    if expected.steps < expected.epochs and native:
-        return 0
-    most = min(expected.steps / expected.epoch if expected.epoch else _LEAST, _SHARE * max_epochs)
-    return int(np.clip(most, min(_LEAST, max_epochs), max_epochs))
+    most = min(expected.steps / expected.epoch if expected.epoch else least, _SHARE * max_epochs)
+    return int(np.clip(most, min(least, max_epochs), max_epochs))
 
 
 @needs_threads_of_jax
@@ -191,7 +193,9 @@ def solve(
     start=None,
     observe: Observe | None = None,
 ) -> Solution:
-    """Trains one top-k SVM: by epochs, and where dense features need many by steps for all rows at once.
+    """Trains one top-k SVM: by epochs, and where it needs many by steps for all rows at once.
+
+    There are such steps where rows or features are few, and dual variables of the entropy too.
 
     Args:
         X: features [n, d], sparse or dense, or inner products, as `instance_dual.Gram`.
@@ -219,7 +223,7 @@ def solve(
     C, tol, gamma = number("C", C), number("tol", tol), number("gamma", gamma)
     if not tol >= 0:
         raise ValueError(f"tol: expected a number from 0, got {tol}")
-    op = X
+    op, entries = X, None
     if not isinstance(X, Gram):
         X = _sparse.matrix(X)
         # rows of a sparse matrix are visited one by one, those of an array in blocks
@@ -227,6 +231,8 @@ def solve(
             X = _sparse.canonical_csr(X, zeros=False)  # so that each form of a matrix has as many entries
             if X.nnz >= _DENSE * X.shape[0] * X.shape[1]:
                 X = X.toarray()
+            else:
+                entries = X.nnz
         op = linops.make(X)
     lane = problem(op, y, k, C, variant=variant, gamma=gamma, weight=weight, classes=classes)
     y, (n, d), m = np.asarray(lane.y), op.shape, lane.classes
@@ -240,17 +246,24 @@ def solve(
     search, made = Search(X, y, form, of_rows, tol, k, start=begin), 0
     # a visit of the entropy costs far more than what further sweeps save, and its row map more still
     entropy = variant == "entropy"
-    splits = (
-        isinstance(op, linops.Dense) and _admm_dense.fits(n, d, m) and (not entropy or n * m <= _ENTROPIC)
-    )
+    splits = _admm_dense.fits(n, d, m) and (not entropy or n * m <= _ENTROPIC)
     patience = min(max_epochs, np.iinfo(np.int32).max)
-    reason = "epochs alone: features are sparse or inner products, or there are too many numbers"
+    reason = "epochs alone: rows and features, or dual variables, are too many for steps for all rows at once"
     if splits:
         size = float(np.mean(of_rows * np.asarray(lane.squared_norms, np.float64)))
-        costs = expected(n, d, m, size, max(tol, 1e-12))
-        most = min(_EPOCHS, max_epochs) if entropy else _patience(costs, max_epochs, native)
-        patience = min(patience, most)
+        costs = expected(n, d, m, size, max(tol, 1e-12), entries)
         reason = costs.reason if native else f"epochs come first: {_MISSING}"
+        if not isinstance(op, linops.Dense):
+            most = _patience(costs, max_epochs, _PATIENCE)
+            of = "inner products" if entries is None else "sparse"
+            reason = f"epochs come first, {most} of them at most where more are allowed: features are {of}"
+        elif entropy:
+            most = min(_EPOCHS, max_epochs)
+        elif native and costs.steps < costs.epochs:
+            most = 0
+        else:
+            most = _patience(costs, max_epochs, _LEAST)
+        patience = min(patience, most)
     if patience:
         hp = HParams(tol=tol, max_epochs=patience, sweeps=1 if entropy else HParams.sweeps)
         state = started(lane, init(lane, jax.random.key(seed)), begin)
@@ -263,7 +276,9 @@ def solve(
             if observe is not None:
                 observe(Progress("steps for all rows at once", made + count / _STEPS, gap, alpha))
 
-        steps = _admm_dense.Method(X, y, m, form, of_rows, k, told=told)
+        K = np.asarray(op.K) if isinstance(op, Gram) else None
+        features = X if K is None else abandonable(lambda: _admm_dense.basis_of_products(K))
+        steps = _admm_dense.Method(features, y, m, form, of_rows, k, told=told)
 
         def admm(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made

@@ -98,13 +98,12 @@ class Search {
       if (f > 0) high = std::min(high, logit + f);
       if (f < 0) low = std::max(low, logit + f);
       double next = logit - f / slope;
-      if (!(next > low && next < high)) next = 0.5 * (low + high);
-      const double moved = std::fabs(next - logit);
-      // s moves by s(1 - s) of that, and the last step has a square of it left
-      if (!(moved > 1e-9 * (1 + std::fabs(next)))) {
+      // s moves by s(1 - s) of that, and the last step has a square of it left; rounding may have it out of bounds
+      if (!(std::fabs(next - logit) > 1e-9 * (1 + std::fabs(next)))) {
         at(next, slope);
         break;
       }
+      if (!(next > low && next < high)) next = 0.5 * (low + high);
       logit = next;
     }
     return {theta_, s_, s_ / k_};
@@ -151,6 +150,7 @@ class Search {
       if (off < 0) high = theta;
       if (off == 0) break;
       double next = theta + off / slope_;
+      if (!(std::fabs(next - theta) > 4e-16 * (1 + std::fabs(theta)))) break;
       if (!(next > low && next < high)) next = 0.5 * (low + high);
       if (!(std::fabs(next - theta) > 4e-16 * (1 + std::fabs(theta))) || !(next > low && next < high)) break;
       theta = next;
