@@ -31,6 +31,7 @@ NO_MATRIX = {
     "lanes.Solved": "a result",
     "linops.from_scipy": "behind make",
     "linops.grouped_from_scipy": "behind make",
+    "linops.on_the_device": "behind make",
     "linops.products_backend": "looks at the kind of X alone",
     "estimators.fit_with_state": "behind the fit of a classifier",
     "data.save_arrow": "needs pyarrow; as save_parquet",

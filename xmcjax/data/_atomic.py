@@ -100,6 +100,13 @@ def make_folder(path: Path) -> None:
     Raises:
         OSError: it cannot be made; a PermissionError also where the system says that there is no such file,
             as it does of what is to be made in /proc.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     make_folder(Path(folder) / "models" / "first")
+        ...     (Path(folder) / "models" / "first").is_dir()
+        True
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
