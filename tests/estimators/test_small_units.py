@@ -72,6 +72,24 @@ def test_features_that_tell_nothing_leave_no_weights(fit_intercept):
             assert np.all(np.asarray(fit.status_) == Status.CONVERGED)
 
 
+def test_a_label_of_nearly_all_rows_or_few_converges_as_far_as_its_type_goes():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 3)).astype(np.float32)
+    Y = np.zeros((len(X), 3), np.int8)
+    Y[:, 0] = Y[:3, 1] = Y[:-3, 2] = 1
+    for C in (1.0, 1000.0):
+        assert (OneVsAllClassifier(C=C).fit(X, sp.csr_array(Y)).status_ == Status.CONVERGED).all()
+
+
+@pytest.mark.parametrize(("unit", "dtype"), [(1e-3, "f4"), (1e-5, "f8")])
+def test_rare_classes_are_no_reason_to_stall(unit, dtype):
+    X = (unit * np.random.default_rng(0).normal(size=(200_000, 2))).astype(dtype)
+    y = np.zeros(len(X), int)
+    y[:2] = 1, 2
+    model = MultinomialLogisticRegression().fit(X, y)
+    assert model.status_ == Status.CONVERGED and model.n_iter_ <= 12
+
+
 def test_the_objective_of_a_bias_without_weights():
     rng = np.random.default_rng(0)
     positive, negative, biases = rng.uniform(0, 9, 70), rng.uniform(0, 9, 70), rng.normal(size=70)

@@ -77,6 +77,10 @@ def test_a_start_depends_on_no_other():
     for W, b in models[1:]:
         np.testing.assert_array_equal(W, models[0][0])
         np.testing.assert_array_equal(b, models[0][1])
+    for columns in ([3, 2, 1, 0], [2]):  # in another order, and alone
+        W, b = matrix(train(X, Y[:, columns], C=10.0)[0], D)
+        np.testing.assert_array_equal(W, models[0][0][:, columns])
+        np.testing.assert_array_equal(b, models[0][1][columns])
 
 
 @pytest.mark.parametrize("options", [dict(max_iter=50), dict(C=1e-3), dict(regularise_intercept=False)])

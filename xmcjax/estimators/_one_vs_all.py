@@ -117,8 +117,8 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             number of labels or classes, and 1 for a class vector of two classes: for the second.
         intercept_: [m]; −inf for a label without positives, or whose numbers overflowed: it is
             never predicted.
-        n_iter_: Newton steps of each problem, without those that end it exactly in float64 or find its start
-            in the span of few rows, with the hinge passes over the rows, [m]; 1 where the starting
+        n_iter_: Newton steps of each problem, without those that end it exactly in float64 and without what
+            finds a start near its end, with the hinge passes over the rows, [m]; 1 where the starting
             weights were good enough after the exact step in the bias, 0 where nothing was solved.
         calibration_: a :class:`xmcjax.models.Calibration` of the m problems, or None.
         status_: how each problem ended, [m], numbers of :class:`xmcjax.solvers.Status`. With penalty "l2"

@@ -34,11 +34,11 @@ from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import newton_cg
 from xmcjax.solvers.host_newton import halved
 
-#: A label has converged only where f − min f is certain to be at most this part of f. Where its weights gain
-#: only the part g of f over the bias alone, scores without the bias vary by about g² of f: a larger gap may
-#: be a bias that is wrong by more than they are, and g² is what counts.
+#: A label has converged only where f − min f is certain to be at most this part of f.
 GAP = 5e-3
-# Of f, what is left of rounding in a bound; a smaller gap is not asked for.
+# Of f, what is left of rounding in a bound. Where weights gain only the part g of f over the bias alone,
+# scores without it vary by about g² of f: a larger gap may be a bias that is wrong by more than they are.
+# Newton steps go on until the gap is g² of f or so small as this, or they bring nothing.
 _BOUND_ROUNDING = 1e-12
 # Factors of C between the problems of a path; Newton steps of each, and the part of f of the decrement at
 # its end.
@@ -60,7 +60,6 @@ class Certified(NamedTuple):
     value: float  #: f
     gradient_norm: float  #: ‖∇f‖
     gap: float  #: (f − D) / f for the largest D that was found
-    enough: bool  #: whether the gap is as small as that of a label that has converged
     ended: bool  #: whether ‖∇f‖ is within its tolerance, or is rounding
 
 
@@ -186,7 +185,7 @@ class Label:
         gap = _DECREMENT if self._under_way else GAP
 
         def certain(point: _Point) -> bool:
-            return self._certain(point, least, gap)
+            return self._certain(point, least, gap) and self._tells(point, least)
 
         for _ in range(_NEWTON_STEPS):
             if certain(given) or not np.isfinite(now.value):
@@ -206,8 +205,8 @@ class Label:
             near = not self._features.exact or fall <= _NEAR * gap * now.value
             if near:
                 least = max(least, self._bound(ahead, losses))
-            if certain(given) or (self._features.exact and fall <= _EPSILON * now.value):
-                break  # a step that is exact promises no more than rounding
+            if certain(given) or fall <= (_EPSILON if self._features.exact else _BOUND_ROUNDING) * now.value:
+                break  # a step promises no more than rounding
             better = self._searched(now, step, step_bias, along, ahead, losses)
             if better is None:
                 break
@@ -225,12 +224,12 @@ class Label:
         return now, least
 
     def _certain(self, point: _Point, least: float, gap: float = GAP) -> bool:
-        return self._near(point, least, gap) and self._ended(point)
+        return point.value - least <= gap * point.value and self._ended(point)
 
-    def _near(self, point: _Point, least: float, gap: float = GAP) -> bool:
-        """Whether f − D is as small as that of a label that has converged."""
-        fall, f = point.value - least, point.value
-        return fall <= gap * f and fall <= max(self._gained(point, least) ** 2, _BOUND_ROUNDING) * f
+    def _tells(self, point: _Point, least: float) -> bool:
+        """Whether f − D is small beside what the weights gain."""
+        enough = max(self._gained(point, least) ** 2, _BOUND_ROUNDING)
+        return point.value - least <= enough * point.value
 
     def _gained(self, point: _Point, least: float) -> float:
         """What the weights gain at most over the bias alone, as a part of f."""
@@ -259,7 +258,7 @@ class Label:
         """
         if not self._under_way:
             return self._certain(rounded, least)
-        self._has_ended = self._near(rounded, least)
+        self._has_ended = rounded.value - least <= GAP * rounded.value
         return self._has_ended
 
     def _done(self, best: _Point, least: float) -> bool:
@@ -281,7 +280,7 @@ class Label:
         dtype = self._features.dtype
         w, bias, ended = now.w.astype(dtype), float(dtype.type(now.bias)), self._has_ended or self._ended(now)
         gap = gap if np.isfinite(gap) else np.inf
-        return Certified(w, bias, now.value, _norm(now), gap, self._near(now, least), ended)
+        return Certified(w, bias, now.value, _norm(now), gap, ended)
 
     def _rounded(self, w, bias):
         dtype = self._features.dtype
@@ -296,8 +295,8 @@ class Label:
         value, slope, curvature = self._evaluated(z) if losses is None else losses
         r = max(self._r, 0.0)
         f = float(value.sum() + w @ w / 2 + r * bias * bias / 2)
-        of_bias = float(slope.sum()) + r * bias if self._r >= 0 else 0.0
-        return _Point(w, bias, z, f, slope, curvature, w + self._features.transposed(slope), of_bias)
+        slope_bias = float(slope.sum()) + r * bias if self._r >= 0 else 0.0
+        return _Point(w, bias, z, f, slope, curvature, w + self._features.transposed(slope), slope_bias)
 
     def _dual(self, z: np.ndarray, losses=None) -> tuple[np.ndarray, float]:
         """u c y, [n], and a lower bound of Σ c (φ − u m), of the slopes u at these scores."""

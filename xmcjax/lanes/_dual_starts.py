@@ -23,8 +23,9 @@ from xmcjax.solvers import newton_cg
 # Features for each row at least, and the least mean of the curvature of the losses of a row, beside the 1 of
 # the penalty, with which these starts pay.
 _PAYS = ((4.0, 15.0), (1.0, 100.0))
-# The relative gap at which ascent ends, or the passes over the rows.
-_TOLERANCE, _PASSES = 1e-6, 50.0
+# The relative gap at which ascent ends, this over that mean, by which the gradient is small as well; or the
+# passes over the rows.
+_GAP, _PASSES = 3e-4, 50.0
 
 
 def serves(data: TrainingData, options: OneVsAll) -> bool:
@@ -49,6 +50,7 @@ class DualStarts:
 
     def __init__(self, data: TrainingData, options: OneVsAll):
         self._data, self._r = data, options.hparams().l2_bias
+        self._tolerance = _GAP / mean_curvature(data.X, options.loss, data.row_weight)
         X, self._dense = data.X, not sp.issparse(data.X)
         if self._r > 0:
             of_bias = np.full((X.shape[0], 1), 1 / np.sqrt(self._r), X.dtype)
@@ -67,11 +69,11 @@ class DualStarts:
             self._data.row_weight,
             positive=None if weights is None else weights.positive[labels.ids],
             negative=None if weights is None else weights.negative[labels.ids],
-            numbers=labels.ids,
-            of=self._data.Y.shape[1],
+            numbers=np.zeros(k, np.int64),  # the order of the rows is the same for all
+            of=1,
             dense=self._dense,
         )
-        ascent.advance(_TOLERANCE, _PASSES)
+        ascent.advance(self._tolerance, _PASSES)
         W = ascent.weights
         bias = np.zeros(k)
         if self._r > 0:

@@ -60,6 +60,10 @@ class LabelFeatures:
         return np.ascontiguousarray(X, np.float64)
 
     @functools.cached_property
+    def _wide(self) -> sp.csr_array:
+        return sp.csr_array(self._X.astype(np.float64))
+
+    @functools.cached_property
     def _inner_products(self) -> np.ndarray:
         """X Xᵀ, where rows are few."""
         return self._dense @ self._dense.T
@@ -184,7 +188,8 @@ class LabelFeatures:
     def _some(self, rows: np.ndarray) -> Any:
         """These rows of X in float64."""
         if not self._held:
-            return self._X[rows].astype(np.float64)
+            every = sp.issparse(self._X) and len(rows) == self.shape[0] and 8 * self._X.nnz <= _BYTES
+            return self._wide if every else self._X[rows].astype(np.float64)
         return self._dense if len(rows) == self.shape[0] else self._dense[rows]
 
     def _parts(self, rows: np.ndarray):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from xmcjax.lanes._certificate import GAP
 from xmcjax.lanes._certifier import Certifier, PenalisedCertifier
 from xmcjax.lanes._clipping import EXPECTED, Clipping, CloserLook, make_clipping
 from xmcjax.lanes._job import Weights
@@ -67,9 +68,9 @@ class Solutions:
         # a lane that has converged is within its tolerance, as it has worked it out
         tolerance = np.inf if status == Status.CONVERGED else job.tolerance
         found = self.certifier.certified(end.w, end.bias, y, c, tolerance, under_way=under_way)
-        if found.enough and found.ended:
+        if found.gap <= GAP and found.ended:
             status = Status.CONVERGED
-        elif (status == Status.CONVERGED or under_way) and not found.enough:
+        elif (status == Status.CONVERGED or under_way) and not found.gap <= GAP:
             status = Status.STALLED
         elif under_way:
             status = Status.LINE_SEARCH_FAILED

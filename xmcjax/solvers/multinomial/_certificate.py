@@ -38,8 +38,8 @@ _MOST_CG = 500
 # Of a sum, relative to the sum of the sizes of its terms.
 _SUM_ROUNDING = 4 * float(np.finfo(np.float64).eps)
 _MOST_HALVINGS = 40
-# Of G, what is left of rounding in a bound; a smaller gap is asked for only where the tolerance is smaller.
-_GAP_ROUNDING = 1e-12
+# Of the rounding of a bound, and of G: a smaller gap is asked for only where the tolerance is smaller.
+_ROUNDINGS, _GAP_ROUNDING = 4.0, 1e-12
 
 
 class Direction(NamedTuple):
@@ -107,14 +107,19 @@ class Certifier:
         total, wanted = float(self._c.sum()), self._wanted[self._wanted > 0]
         return float(wanted @ np.log(total / wanted)) if self._intercept else total * float(np.log(self._K))
 
-    def _enough(self, value: float, least: float, tol: float) -> float:
-        """The gap G − D that is enough, of a value of G and a bound D.
+    def _asked(self, value: float, least: float, tol: float, rounding: float) -> float:
+        """The gap G − D that is asked for, of a value of G and a bound D that rounding has made smaller.
 
         Weights that gain at most the part g of G over the best b alone have scores that vary by about g² of
         G: a larger gap may be a b that is wrong by more than they are, or no weights at all.
         """
         gained = max(self._constant - least, 0.0) / value if value > 0 else 0.0
-        return min(tol, max(gained * gained, _GAP_ROUNDING)) * value
+        return min(tol * value, max(gained * gained * value, _GAP_ROUNDING * value, _ROUNDINGS * rounding))
+
+    def _enough(self, now: _Point, least: float, tol: float) -> float:
+        """The same at a point, with what rounding may have taken from a bound of Q near P."""
+        rounding = self._rounding + 4 * float(now.rounding @ now.wrong) + _SUM_ROUNDING * now.value
+        return self._asked(now.value, least, tol, rounding)
 
     def certified(
         self, W, bias, tol: float, newton_steps: int = 0, given: Direction | None = None
@@ -135,27 +140,27 @@ class Certifier:
             # where the gradient alone will not do, X is multiplied for weights and direction together
             first = None
             if given is not None:
-                wanted = self._enough(given.value, given.value - given.bound, tol)
+                wanted = self._asked(given.value, given.value - given.bound, tol, self._rounding)
                 first = given.make(wanted) if given.bound > wanted else None
             now, least = self._at(W, bias, first)
             if not np.isfinite(now.value):
                 return self._result(now, -np.inf, tol)
             if first is None:
                 least = self._least_at(now)
-            if given is not None and now.value - least > (wanted := self._enough(now.value, least, tol)):
+            if given is not None and now.value - least > (wanted := self._enough(now, least, tol)):
                 more = self._least(now, given.make(wanted)) if first is None else self._least_at(now)
                 least = max(least, more)
                 if not newton_steps:
                     return self._result(now, least, tol)
             for step in range(newton_steps + 1):
-                wanted = self._enough(now.value, least, tol)
+                wanted = self._enough(now, least, tol)
                 if not now.value - least > wanted:
                     break
                 direction = self._direction(now, wanted, give_up=step == newton_steps)
                 if direction is None:
                     break
                 least = max(least, self._least(now, direction))
-                if now.value - least <= self._enough(now.value, least, tol) or step == newton_steps:
+                if now.value - least <= self._enough(now, least, tol) or step == newton_steps:
                     break
                 better = self._searched(now, direction)
                 if better is None:
@@ -173,7 +178,7 @@ class Certifier:
             now.bias.astype(self._dtype),
             now.value,
             float(gap) if np.isfinite(gap) else np.inf,
-            bool(fall <= self._enough(now.value, least, tol)),
+            bool(fall <= self._enough(now, least, tol)),
             float(np.linalg.norm(now.gradient)),
         )
 

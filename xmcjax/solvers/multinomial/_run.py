@@ -301,7 +301,11 @@ def _solved(
     if better is not None:
         weights, value, norm = (better.W, better.bias), better.value, better.gradient_norm
     W, bias = _on_a_device(weights)
-    status = Status.MAX_STEPS if verdict.status == Status.RUNNING else verdict.status
+    status = verdict.status
+    if (
+        status == Status.RUNNING
+    ):  # the gap that was promised may be there, if not that of weights that gain little
+        status = Status.CONVERGED if verdict.gap <= hp.tolerance else Status.MAX_STEPS
     reason = auto.reason(calls.problem) if method == "auto" else f"{method} was asked for"
     if default_platform() == "cpu":
         reason = said_of_host(reason, auto.WHY)

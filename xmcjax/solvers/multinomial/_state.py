@@ -24,8 +24,8 @@ class HParams(NamedTuple):
 
     Attributes:
         tolerance: a run has converged where it is certain that G − min G ≤ tolerance · G (of DM: in its own
-            objective), or g² G where W gains only the part g of G over the best b alone. 0: the gradient
-            alone decides.
+            objective), or g² G, as far as rounding allows, where W gains only the part g of G over the
+            best b alone. 0: the gradient alone decides.
         max_steps: outer iterations.
         gradient_tolerance: it has to have ‖∇G‖ ≤ gradient_tolerance · ‖∇G(0)‖ too. None: for block_newton
             nothing of the kind, as it knows its decrement; for the other methods the tolerance.
