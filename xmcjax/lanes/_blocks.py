@@ -232,7 +232,7 @@ class HostBlock:
             **numbers,
             **self._state,
         )
-        self._look = _Look(np.zeros(1, np.int32), np.zeros(d, dtype), np.zeros((), dtype), np.zeros(1))
+        self._look = _Look(np.zeros(1, np.int32), np.zeros((d, 1), dtype), np.zeros((), dtype), np.zeros(1))
         of_loss = {name: numbers[name] for name in ("loss", "loss_parameter")}
         self._risen_losses = InPlace(
             "risen_losses", **problem, z=self._state["z"], **of_loss, **self._look._asdict()
@@ -295,8 +295,11 @@ class HostBlock:
         return lambda: read
 
     def _risen(self, lane: int, dropped: np.ndarray, reach: float) -> float:
-        """What the objective of a lane rises by without these weights, whose scores are within the reach."""
+        """What the objective of a lane rises by without these weights.
+
+        Their scores are within the reach, times the root of the number of entries of a row.
+        """
         look = self._look
-        look.lane[0], look.dropped[:], look.reach[...] = lane, dropped, reach
+        look.lane[0], look.dropped[:, 0], look.reach[...] = lane, dropped, reach
         self._risen_losses()
         return float(look.rise[0]) - _of(self._penalty, dropped)

@@ -37,8 +37,8 @@ from xmcjax.losses import MarginLoss
 RISE = 0.01
 # Where 1/4 of it is expected, t is too large, or a t that was given is worth a closer look.
 EXPECTED = RISE / 4
-# By so much the objective may rise where it is looked at: where the mean of κ C s ‖x‖², times the larger weight
-# of the label's rows, is above the second, and a rise of more than the third is expected.
+# By so much the objective may rise where it is looked at: where the mean of κ C s ‖x‖², times the larger
+# weight of the label's rows, is above the second, and a rise of more than the third is expected.
 ALLOWED, _STIFF, _DOUBTED = RISE / 2, 3.0, EXPECTED / 16
 # t without a number given: this over r, and this part of ‖w‖.
 _OF_MARGIN, _OF_NORM = 0.01, 0.0025
@@ -96,7 +96,7 @@ class Clipping:
             value: f.
             active: rows with a slope or a curvature.
             heaviest: the larger weight of the label's rows.
-            risen: gives f(w − δ) − f(w) of δ, [d], whose scores are a number at most.
+            risen: gives f(w − δ) − f(w) of δ, [d], and of the part of √entries that a score of δ may be.
         """
         if self.most == 0:
             kept = np.flatnonzero(np.abs(w) > 0)
@@ -117,8 +117,7 @@ class Clipping:
                         break
                     dropped = w.copy()
                     dropped[kept] = 0
-                    reach = self.largest_row * math.sqrt(float(dropped @ dropped))
-                    if risen(dropped, reach) <= ALLOWED * value:
+                    if risen(dropped, self.largest_row * float(t)) <= ALLOWED * value:
                         break
         return Weights(kept, values, expected)
 

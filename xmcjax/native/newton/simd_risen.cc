@@ -1,5 +1,7 @@
 // What the losses of a lane rise by where some of its weights are dropped: over the rows near the margin only, whose
 // scores the lane has.
+#include <cmath>
+
 #include "core/csr_rows.h"
 #include "newton/margin_losses.h"
 
@@ -15,7 +17,7 @@ double risen(const RisenArgs<T>& a) {
   const int64_t n = a.X.n, lanes = a.lanes, lane = a.lane[0];
   const T *scores = a.z + lane, *weight = a.weight.data + lane * a.weight.lane_stride;
   const int8_t* targets = a.y + lane;
-  alignas(64) T z[N] = {}, y[N] = {}, c[N] = {}, moved[N] = {};
+  alignas(64) T z[N] = {}, y[N] = {}, c[N] = {}, moved[N] = {}, nearest[N] = {};
   double sum = 0;
   const Poll poll;
   for (int64_t first = 0; first < n; first += N) {
@@ -27,11 +29,12 @@ double risen(const RisenArgs<T>& a) {
       __builtin_prefetch(targets + (i + kAhead) * lanes);
       z[k] = scores[i * lanes];
       y[k] = T(targets[i * lanes]);
+      nearest[k] = z[k] - a.reach * std::sqrt(T(a.X.offset[i + 1] - a.X.offset[i])) * y[k];
     }
     unsigned near = count < N ? (1u << count) - 1 : unsigned((uint64_t(1) << N) - 1);
     V before, after, slope, curvature;
     if constexpr (Loss::kVanishes) {  // falling in y z
-      loss(load(z) - a.reach * load(y), load(y), before, slope, curvature);
+      loss(load(nearest), load(y), before, slope, curvature);
       near &= nonzero_lanes(before);
     }
     if (near) {
