@@ -42,6 +42,7 @@ CALLS = {
     "predict_topk": {"models._weights.ByFeature.best"},
     "predict_scores": {"models._weights.ByFeature.scores"},
     "newton_step": {"solvers.newton_cg._native_step", "lanes._blocks.HostBlock.__init__"},
+    "risen_losses": {"lanes._blocks.HostBlock.__init__"},
     "instance_dual": {
         *("solvers._instance_native.native_epochs", "solvers._instance_native.epochs_in_place"),
     },

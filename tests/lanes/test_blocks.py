@@ -7,6 +7,8 @@ import gc
 import time
 import weakref
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -69,6 +71,32 @@ def test_same_bits(dtype, loss, size):
                 if all(np.isfinite(risks)):  # an idle lane may have no objective
                     assert risks[0] == pytest.approx(risks[1], rel=0.1, abs=1e-3)
     assert ours["steps"].max() >= 3
+
+
+@pytest.mark.parametrize("loss", [losses.squared_hinge, losses.logistic, losses.huber_hinge])
+@pytest.mark.parametrize("by_label", [False, True])
+def test_the_rise_of_an_objective(loss, by_label):
+    X, Y = small(dtype=np.float64)
+    weight, C = np.linspace(0.5, 2, X.shape[0]), (3.0 if by_label else 1.0)
+    op, hp = linops.make(X, backend="native"), newton_cg.HParams()
+    block = blocks.HostBlock(op, loss, weight, hp, 4, by_label, L2())
+    (job,) = jobs(Y, 1, X.shape[1], np.float64, 9)
+    job = dataclasses.replace(job, positive_weight=C)
+    block.start([(2, job)])
+    for _ in range(4):
+        bias = stepped(block)["bias"][2]
+    (weights,) = block.read([2], clipping.keep_all(np.float64), [1.0])()
+    w = np.zeros(X.shape[1])
+    w[weights.indices] = weights.values
+    y = np.where(np.isin(np.arange(X.shape[0]), job.positives), 1.0, -1.0)
+    c, z = weight * np.where(y > 0, C, 1), X @ w + bias
+    for t in (0.1, 0.5, 2.0):
+        dropped = np.where(np.abs(w) < t, w, 0)
+        with jax.enable_x64(True):
+            of_rows = loss.score_value(jnp.asarray(z - X @ dropped), y) - loss.score_value(jnp.asarray(z), y)
+        expected = float(c @ np.asarray(of_rows, np.float64)) - 0.5 * float(dropped @ dropped)
+        risen = block._risen(2, dropped, 1.0001 * t)  # rows of norm 1
+        assert abs(expected) > 1e-7 and risen == pytest.approx(expected, rel=1e-5, abs=1e-8)
 
 
 def test_numbers_are_copies():

@@ -103,6 +103,49 @@ def test_objectives_hardly_rise(backend, weighted):
     assert of_fixed.raised == (len(found), worst, found[worst])
 
 
+def wide(n=80, own=20, labels=6):
+    """Rows of norm 1, half of its square in features that no other row has; labels of few rows."""
+    rng = np.random.default_rng(0)
+    common, alone = rng.random((n, 5)), rng.uniform(0.5, 1.5, (n, own))
+    parts = [a / np.linalg.norm(a, axis=1, keepdims=True) for a in (common, alone)]
+    X = np.hstack([parts[0], (np.eye(n)[:, :, None] * parts[1][:, None]).reshape(n, -1)]) / np.sqrt(2)
+    Y = rng.random((n, labels)) < 0.05
+    return sp.csr_matrix(X), sp.csr_matrix(Y.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("backend", "tree"),
+    [("jnp", False), *(pytest.param("native", tree, marks=native) for tree in (False, True))],
+)
+def test_objectives_hardly_rise_where_rows_are_few(backend, tree, monkeypatch):
+    """With a large C: what is dropped along a row has one sign, and the columns' rises do not add up."""
+    X, Y = wide()
+    more = dict(backend=backend, C=100.0) | (dict(init=inits.OvaPrimalTree()) if tree else {})
+    found, _ = train(X, Y, **more)
+    monkeypatch.setattr("xmcjax.lanes._clipping._STIFF", np.inf)
+    unseen, _ = train(X, Y, **more)
+    before, now = (
+        {label: objective(X, Y, r, C=100.0) / r.value - 1 for label, r in results.items()}
+        for results in (unseen, found)
+    )
+    assert max(before.values()) > 0.01
+    assert max(now.values()) < 0.00501
+    alike = [label for label, rise in before.items() if rise < 0.0049]
+    assert alike and all(len(found[label].indices) == len(unseen[label].indices) for label in alike)
+    assert sum(len(r.indices) for r in found.values()) < 0.8 * len(now) * X.shape[1]
+
+
+@native
+def test_objectives_are_looked_at_in_a_forked_process_or_that_is_refused(monkeypatch):
+    X, Y = wide()
+    expected, _ = train(X, Y, C=100.0)
+    monkeypatch.setattr("xmcjax._fork._owner", -1)  # as if JAX had its threads in another process
+    assert_same_bits(train(X, Y, C=100.0)[0], expected)
+    for more in (dict(clip=0.05), dict(C=100.0, init=inits.OvaPrimalTree())):
+        with pytest.raises(RuntimeError, match="this process was forked from process"):
+            train(X, Y, **more)
+
+
 def test_so_many_labels_are_looked_at(monkeypatch):
     monkeypatch.setattr("xmcjax.lanes._clipping.LOOKS", 3)
     X, Y = dense(255.0, labels=8)

@@ -68,8 +68,9 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             If it is not given, those are dropped that are too small to matter for the scores, whatever the
             scale of the features: below 0.01 min(1/r, ‖w‖/4), r the root mean square of the norms of the rows
             and w the weights of the label, and fewer where dropping them is expected to raise the objective
-            of the label by more than 0.25 per cent. 0 keeps all; 0.01 is the choice of the literature, for
-            rows of norm 1.
+            of the label by more than 0.25 per cent, or raises it by more than 0.5 per cent where it is looked
+            at, with a large C or large features. 0 keeps all; 0.01 is the choice of the literature, for rows
+            of norm 1.
         sparsify_rise: in place of `clip`, as many of a label's smallest weights are dropped as raise its
             objective by this part at most, 0.01 being 1 per cent (above 0).
         weighting: weights c of the losses by label, for labels that are missing from rows (one of propensity,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import jax.numpy as jnp
 import numpy as np
 
 from xmcjax.lanes._clipping import Clipping
@@ -172,6 +173,20 @@ class _Starts:
         return self._base[1]
 
 
+class _Look(NamedTuple):
+    """Fields of the native call that says what the losses of a lane rise by."""
+
+    lane: np.ndarray
+    dropped: np.ndarray
+    reach: np.ndarray
+    rise: np.ndarray
+
+
+def _of(penalty: Penalty, w: np.ndarray) -> float:
+    """R(w); that of the ridge needs no JAX."""
+    return 0.5 * float(w @ w) if isinstance(penalty, L2) else float(penalty.value(jnp.asarray(w)).sum())
+
+
 class HostBlock:
     """Arrays on the host, changed in place by the native step: nothing is dispatched or copied."""
 
@@ -206,16 +221,21 @@ class HostBlock:
             "cg_steps": count(),
             "active": count(),
         }
-        self._op = op
+        self._op, self._penalty = op, penalty
+        problem = dict(X=tuple(np.asarray(a) for a in op.arrays), y=starts.y, weight=starts.weight)
+        numbers = newton_cg.native_numbers(hp, loss, penalty)
         self._step = InPlace(
             "newton_step",
-            X=tuple(np.asarray(a) for a in op.arrays),
-            y=starts.y,
-            weight=starts.weight,
+            **problem,
             shift=np.zeros((1, 1), dtype),
             tolerance=starts.tolerance,
-            **newton_cg.native_numbers(hp, loss, penalty),
+            **numbers,
             **self._state,
+        )
+        self._look = _Look(np.zeros(1, np.int32), np.zeros((d, 1), dtype), np.zeros((), dtype), np.zeros(1))
+        of_loss = {name: numbers[name] for name in ("loss", "loss_parameter")}
+        self._risen_losses = InPlace(
+            "risen_losses", **problem, z=self._state["z"], **of_loss, **self._look._asdict()
         )
 
     def start(self, jobs: Sequence[tuple[int, Job]]) -> None:
@@ -269,7 +289,17 @@ class HostBlock:
         values, active = self._state["value"], self._state["active"]
         for first in range(0, len(lanes), _TOGETHER):
             for w in take_columns(self._state["w"], lanes[first : first + _TOGETHER]):
-                lane = lanes[len(read)]
-                weighed = float(active[lane]) * heaviest[len(read)]
-                read.append(clipping.weights(w, float(values[lane]), weighed))
+                lane, heavy = lanes[len(read)], heaviest[len(read)]
+                risen = functools.partial(self._risen, lane)
+                read.append(clipping.weights(w, float(values[lane]), float(active[lane]), heavy, risen))
         return lambda: read
+
+    def _risen(self, lane: int, dropped: np.ndarray, reach: float) -> float:
+        """What the objective of a lane rises by without these weights.
+
+        Their scores are within the reach, times the root of the number of entries of a row.
+        """
+        look = self._look
+        look.lane[0], look.dropped[:, 0], look.reach[...] = lane, dropped, reach
+        self._risen_losses()
+        return float(look.rise[0]) - _of(self._penalty, dropped)

@@ -12,17 +12,23 @@ halved until the weights δ that are dropped are expected to raise the objective
 
 with a rows of n active and φ'' ≤ κ: ½ δᵀHδ as if the columns of the active rows were orthogonal and as
 long as those of other rows. (A bound of ½ δᵀHδ by norms of X is hundreds of times too large on text.)
+
+That is many times too little where C s ‖x‖² is large: the weights dropped along a row have one sign, and rows
+that were just beyond the margin come within it. There the rise is taken from the losses of the rows
+themselves, at each t that is small enough by the above, and t is halved until it is f/200 at most.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._range import largest_norm
 from xmcjax.lanes._job import Weights
 from xmcjax.lanes._objective import Objective
 from xmcjax.losses import MarginLoss
@@ -31,6 +37,9 @@ from xmcjax.losses import MarginLoss
 RISE = 0.01
 # Where 1/4 of it is expected, t is too large, or a t that was given is worth a closer look.
 EXPECTED = RISE / 4
+# By so much the objective may rise where it is looked at: where the mean of κ C s ‖x‖², times the larger
+# weight of the label's rows, is above the second, and a rise of more than the third is expected.
+ALLOWED, _STIFF, _DOUBTED = RISE / 2, 3.0, EXPECTED / 16
 # t without a number given: this over r, and this part of ‖w‖.
 _OF_MARGIN, _OF_NORM = 0.01, 0.0025
 # As often is t halved; then all weights stay.
@@ -48,24 +57,46 @@ class Clipping:
         most: t at most; 0 keeps all weights.
         part: t is at most this part of ‖w‖ too; infinite where `most` was given by the user.
         curvature: ½ κ/n Σ_i C s_i x_ij², [d], in the dtype of the weights.
+        stiffness: the mean of κ C s ‖x‖²; 0 where no objective is looked at.
+        largest_row: the largest ‖x‖, where some may be.
     """
 
     most: float
     part: float
     curvature: np.ndarray
+    stiffness: float = 0.0
+    largest_row: float = 0.0
 
     @property
     def adapts(self) -> bool:
         """Whether t is halved where dropping would raise f."""
         return math.isfinite(self.part)
 
-    def weights(self, w: np.ndarray, value: float, active: float) -> Weights:
+    def doubts(self, expected: float, heaviest: float) -> bool:
+        """Whether a rise that is expected may be far too little of what it is.
+
+        Args:
+            expected: relative to f.
+            heaviest: the larger weight of the label's rows.
+        """
+        return self.stiffness * heaviest > _STIFF and expected > _DOUBTED
+
+    def weights(
+        self,
+        w: np.ndarray,
+        value: float,
+        active: float,
+        heaviest: float,
+        risen: Callable[[np.ndarray, float], float],
+    ) -> Weights:
         """The weights of a label that are kept.
 
         Args:
             w: all, [d].
             value: f.
-            active: rows with a slope or a curvature, times the larger weight of the label's rows.
+            active: rows with a slope or a curvature.
+            heaviest: the larger weight of the label's rows.
+            risen: gives f(w − δ) − f(w) of δ, [d], and of the part of √entries that a score of δ may be.
         """
         if self.most == 0:
             kept = np.flatnonzero(np.abs(w) > 0)
@@ -80,9 +111,14 @@ class Clipping:
                 values = w.take(kept)
                 square = whole - float(values @ values)
                 curved = whole_curved - float((values * values) @ self.curvature.take(kept))
-                expected = self.expected_rise(square, curved, value, active)
+                expected = self.expected_rise(square, curved, value, active * heaviest)
                 if not self.adapts or expected <= EXPECTED:
-                    break
+                    if not self.doubts(expected, heaviest):
+                        break
+                    dropped = w.copy()
+                    dropped[kept] = 0
+                    if risen(dropped, self.largest_row * float(t)) <= ALLOWED * value:
+                        break
         return Weights(kept, values, expected)
 
     def scales(self):
@@ -96,7 +132,8 @@ class Clipping:
         Args:
             square: Σ δ².
             curved: Σ δ² curvature.
-            value, active: as for :meth:`weights`.
+            value: f.
+            active: rows with a slope or a curvature, times the larger weight of the label's rows.
         """
         rise = float(0.5 * square + active * curved)
         if rise <= 0:  # nothing was dropped, but for rounding
@@ -134,12 +171,14 @@ def make_clipping(X: Any, weight: np.ndarray, loss: MarginLoss, clip: float | No
         curvature = (0.5 * loss.most_curvature / n * squares).astype(dtype)
     if clip is not None:
         return Clipping(clip, math.inf, curvature)
-    r = math.sqrt(squares.sum() / weight.sum())
-    return Clipping(_OF_MARGIN / r if r > 0 else math.inf, _OF_NORM, curvature)
+    total = squares.sum()
+    r, stiffness = math.sqrt(total / weight.sum()), float(loss.most_curvature * total / n)
+    of_margin = _OF_MARGIN / r if r > 0 else math.inf
+    return Clipping(of_margin, _OF_NORM, curvature, stiffness, largest_norm(X))
 
 
 class CloserLook:
-    """Evaluates f again for labels of which a clip that was given is expected to raise it.
+    """Evaluates f again, without weights that are dropped.
 
     Args:
         X: CSR or dense [n, d].
@@ -153,7 +192,7 @@ class CloserLook:
     def rise(
         self, weights: Weights, bias: float, value: float, positives: np.ndarray, positive=1.0, negative=1.0
     ) -> float:
-        """(f(w) − f) / f of the weights kept; 0 where so many labels have been looked at.
+        """(f(w) − f) / f of the weights that a clip keeps; 0 where so many labels have been looked at.
 
         Args:
             weights: those kept.
@@ -165,13 +204,15 @@ class CloserLook:
         if self._left == 0:
             return 0.0
         self._left -= 1
-        dtype = weights.values.dtype
-        w = np.zeros(self._X.shape[1], dtype)
+        w = np.zeros(self._X.shape[1], weights.values.dtype)
         w[weights.indices] = weights.values
-        y, c = self._objective.targets(positives, positive, negative, dtype)
-        f = self._objective.losses(self._X @ w + dtype.type(bias), y, c)
-        f += self._objective.of_weights(w).sum() + self._objective.of_bias(bias, dtype)
-        return (f - value) / value
+        return (self.value(w, bias, positives, positive, negative) - value) / value
+
+    def value(self, w: np.ndarray, bias: float, positives: np.ndarray, positive=1.0, negative=1.0) -> float:
+        """f(w) of all weights, [d]; the others as above."""
+        y, c = self._objective.targets(positives, positive, negative, w.dtype)
+        f = self._objective.losses(self._X @ w + w.dtype.type(bias), y, c)
+        return f + self._objective.of_weights(w).sum() + self._objective.of_bias(bias, w.dtype)
 
 
 class Raised(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import numbers
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -23,7 +24,7 @@ from xmcjax._device_memory import counted, described, held
 from xmcjax._fork import check_threads_of_jax
 from xmcjax._platform import default_platform
 from xmcjax._settings import settings_here
-from xmcjax.lanes._clipping import EXPECTED, Clipping
+from xmcjax.lanes._clipping import ALLOWED, EXPECTED, Clipping
 from xmcjax.lanes._job import NUMBERS, Job, Weights
 from xmcjax.linops import LinOp, put
 from xmcjax.losses import MarginLoss
@@ -37,6 +38,8 @@ ENTRIES = 1 << 16
 READ, KEPT = 32, 1024
 # Arrays of [READ, d] that reading out holds where lanes keep most of their weights.
 OF_READ = 16
+# Arrays of [READ, n] that it holds where objectives are looked at.
+OF_LOOK = 6
 # Bytes of one number everywhere that are sent; more are made on the device by a program of their own.
 SENT = 1 << 20
 
@@ -198,16 +201,22 @@ class DeviceBlock:
         scale[len(lanes) :] = np.inf  # lane 0 again, of which nothing is kept
         # The state is given away to the next step; what is copied here is not.
         lanes_of_state = _columns(state.w, state.value, state.active, chosen)
+        problem = self._problem
+        look = None  # at objectives
+        if any(clipping.doubts(math.inf, heavy) for heavy in heaviest):
+            rows = _rows(state.z, problem.y, problem.weight, chosen)
+            given = problem.op, rows, lanes_of_state[0], rule
+            look = functools.partial(_risen, *given, loss=problem.loss, penalty=problem.penalty)
         found = _largest(lanes_of_state, rule, scale, curvature, room=room)
         _copy_ahead([found])
 
         def finish() -> list[Weights]:
             nonlocal found, room
             expected = [0.0] * len(lanes)
+            again = np.zeros(0, int)
             for factor in clipping.scales():
                 if factor < 1:
-                    again = [k for k, rise in enumerate(expected) if rise > EXPECTED]
-                    if not again:
+                    if not again.size:
                         break
                     scale[again] = factor
                     found = _largest(lanes_of_state, rule, scale.copy(), curvature, room=room)
@@ -216,6 +225,12 @@ class DeviceBlock:
                     expected[k] = clipping.expected_rise(
                         read.square[k], read.curved[k], read.value[k], read.active[k] * heaviest[k]
                     )
+                too_many = np.array(expected) > EXPECTED
+                doubted = ~too_many & [clipping.doubts(*of) for of in zip(expected, heaviest, strict=True)]
+                if look is not None and doubted.any():
+                    risen = np.asarray(look(scale.copy()), np.float64)[: len(lanes)]
+                    too_many |= doubted & ~(risen <= ALLOWED * read.value[: len(lanes)])
+                again = np.flatnonzero(too_many)
             total = int(read.counts.sum())
             if total > room:
                 room = self._rounded(total)
@@ -334,7 +349,8 @@ def block_bytes(
     found = counted(newton_cg.advance, dataclasses.replace(problem, op=op), numbers_, state)
     if found is None:
         return None
-    return found - held(op) + OF_READ * READ * op.shape[1] * np.dtype(op.dtype).itemsize
+    n, d = op.shape
+    return found - held(op) + (OF_READ * d + OF_LOOK * n) * READ * np.dtype(op.dtype).itemsize
 
 
 def _entries(parts: Sequence[tuple[int, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
@@ -397,12 +413,7 @@ def _largest(of_lanes, rule: _Rule, scale, curvature, *, room: int):
         What :class:`_Read` takes apart, as bytes: one array is copied faster than seven.
     """
     columns, value, active = of_lanes
-    magnitude, squares = jnp.abs(columns), columns**2
-    norm = jnp.sqrt(squares.sum(axis=1))
-    # an infinite part of a norm of 0 is no number; where squares underflow all weights stay
-    relative = jnp.where(jnp.isinf(rule.part), jnp.inf, rule.part * norm)
-    least = (scale * jnp.minimum(rule.most, relative))[:, None]
-    stays = (magnitude >= least) & (magnitude > 0)
+    stays, squares = _staying(columns, rule, scale)
     dropped = jnp.where(stays, 0, squares)
     upto = jnp.cumsum(stays.ravel(), dtype=jnp.int32)
     # the j-th weight kept stands where the count reaches j
@@ -413,6 +424,34 @@ def _largest(of_lanes, rule: _Rule, scale, curvature, *, room: int):
     counts = stays.sum(axis=1, dtype=jnp.int32)
     ints = jnp.concatenate([counts, (place % columns.shape[1]).astype(jnp.int32)])
     return jnp.concatenate([_bytes(floats), _bytes(ints)])
+
+
+def _staying(columns, rule: _Rule, scale):
+    """Which weights stay, and the squares of all."""
+    magnitude, squares = jnp.abs(columns), columns**2
+    norm = jnp.sqrt(squares.sum(axis=1))
+    # an infinite part of a norm of 0 is no number; where squares underflow all weights stay
+    relative = jnp.where(jnp.isinf(rule.part), jnp.inf, rule.part * norm)
+    least = (scale * jnp.minimum(rule.most, relative))[:, None]
+    return (magnitude >= least) & (magnitude > 0), squares
+
+
+@jax.jit
+def _rows(z, y, weight, lanes):
+    """The scores, targets and c of some lanes, [n, k], c perhaps of one row or lane."""
+    return z[:, lanes], y[:, lanes], weight if weight.shape[1] == 1 else weight[:, lanes]
+
+
+@functools.partial(jax.jit, static_argnames=("loss", "penalty"))
+def _risen(op: LinOp, rows, columns, rule: _Rule, scale, *, loss: MarginLoss, penalty: Penalty):
+    """What f rises by without the weights that do not stay, [k]."""
+    z, y, c = rows
+    y = y.astype(z.dtype)
+    stays, _ = _staying(columns, rule, scale)
+    dropped = jnp.where(stays, 0, columns)
+    moved = z - op.matmat(dropped.T)
+    change = loss.score_value(moved, y) - loss.score_value(z, y)
+    return (c * change).sum(axis=0) - penalty.value(dropped).sum(axis=1)
 
 
 def _bytes(a):

@@ -7,6 +7,7 @@ import functools
 import jax
 import numpy as np
 
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.losses import MarginLoss
 from xmcjax.penalties import Penalty
 
@@ -45,11 +46,13 @@ class Objective:
         return self._l2_bias * float(_penalties(self._penalty, np.asarray(bias, dtype)))
 
 
+@needs_threads_of_jax
 @functools.partial(jax.jit, static_argnames=("loss",))
 def _losses(loss: MarginLoss, z, y):
     return loss.score_value(z, y)
 
 
+@needs_threads_of_jax
 @functools.partial(jax.jit, static_argnames=("penalty",))
 def _penalties(penalty: Penalty, w):
     return penalty.value(w)

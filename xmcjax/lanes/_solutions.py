@@ -94,7 +94,7 @@ class Solutions:
                 kept = self._sparsifier.kept(w, end.bias, end.value, job.positives, *by_label)
                 weights = Weights(kept, w[kept])
             elif self._whole or end.doubtful:
-                weights = self._clipping.weights(end.w, end.value, end.active * max(by_label))
+                weights = self._clipped(end)
             if weights.expected_rise > EXPECTED and not self._clipping.adapts:
                 rise = self._closer_look.rise(weights, end.bias, end.value, job.positives, *by_label)
         return made(
@@ -109,6 +109,18 @@ class Solutions:
             gradient_norm=end.gradient_norm,
             rise=rise,
         )
+
+    def _clipped(self, end: Solved) -> Weights:
+        """Of a label that comes with all of its weights."""
+        w, job = end.w, end.job
+        by_label = job.positive_weight, job.negative_weight
+
+        def risen(dropped: np.ndarray, reach: float) -> float:
+            del reach
+            kept = w - dropped  # those that are not dropped, to the bit
+            return self._closer_look.value(kept, end.bias, job.positives, *by_label) - end.value
+
+        return self._clipping.weights(w, end.value, float(end.active), max(by_label), risen)
 
     def of_start(self, label: int, w: np.ndarray, bias: float) -> LabelResult:
         """A label that keeps its starting weights, because no step is to be made."""

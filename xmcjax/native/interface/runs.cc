@@ -94,6 +94,12 @@ void run(NewtonArgs<T>& args) {
 XMCJAX_RUNS(NewtonArgs)
 
 template <class T>
+void run(RisenArgs<T>& args) {
+  kernels<T>().risen_losses(args);
+}
+XMCJAX_RUNS(RisenArgs)
+
+template <class T>
 void run(BoxArgs<T>& args) {
   if (args.m < 1) throw BadArgument("project_box: expected vectors with an entry");
   kernels<T>().project_box(args, 0, args.batch);
