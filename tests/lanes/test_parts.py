@@ -30,7 +30,7 @@ def data():
 
 @pytest.fixture(autouse=True)
 def as_with_more_rows_than_features(monkeypatch):
-    """With fewer, labels of the squared hinge start near the minimum of their dual, and few steps are left."""
+    """With fewer, labels of the squared hinge start near the minimum of their dual: few steps are left."""
     monkeypatch.setattr("xmcjax.lanes._dual_starts.serves", lambda *_: False)
 
 

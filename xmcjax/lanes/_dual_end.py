@@ -39,6 +39,16 @@ class End(NamedTuple):
 Ending = Callable[[np.ndarray, np.ndarray, np.ndarray, float], Iterator[End]]
 
 
+def with_bias(X: Any, r: float, dtype) -> sp.csr_array:
+    """CSR or dense X in this dtype as checked CSR, with the feature of the bias last where r is above 0."""
+    dense = not sp.issparse(X)
+    if r > 0:
+        of_bias = np.full((X.shape[0], 1), 1 / np.sqrt(r), dtype)
+        X = np.hstack([X, of_bias]) if dense else sp.hstack([X, of_bias], format="csr")
+    X = _sparse.of_dense(X, dtype) if dense else sp.csr_array(X).astype(dtype, copy=False)
+    return _sparse.canonical_csr(X)
+
+
 class DualEnd:
     """What the dual of a label gives, over the same features for all labels.
 
@@ -88,10 +98,5 @@ class DualEnd:
         """These rows of X in float64 with the feature of the bias; most labels have the same."""
         with self._making:
             if self._rows is None or not np.array_equal(self._rows, kept):
-                X, dense = self._given[kept], not sp.issparse(self._given)
-                if self._r > 0:
-                    of_bias = np.full((X.shape[0], 1), 1 / np.sqrt(self._r))
-                    X = np.hstack([X, of_bias]) if dense else sp.hstack([X, of_bias], format="csr")
-                X = _sparse.of_dense(X, np.float64) if dense else sp.csr_array(X).astype(np.float64)
-                self._X, self._rows = _sparse.canonical_csr(X), kept
+                self._X, self._rows = with_bias(self._given[kept], self._r, np.float64), kept
             return self._X

@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax import _sparse, native
+from xmcjax import native
 from xmcjax.inits import Labels, MeanSeparating, Starts
 from xmcjax.lanes._certifier import mean_curvature
-from xmcjax.lanes._dual_end import DualEnd
+from xmcjax.lanes._dual_end import DualEnd, with_bias
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._training_data import TrainingData
 from xmcjax.penalties import L2
@@ -51,11 +51,7 @@ class DualStarts:
     def __init__(self, data: TrainingData, options: OneVsAll):
         self._data, self._r = data, options.hparams().l2_bias
         self._tolerance = _GAP / mean_curvature(data.X, options.loss, data.row_weight)
-        X, self._dense = data.X, not sp.issparse(data.X)
-        if self._r > 0:
-            of_bias = np.full((X.shape[0], 1), 1 / np.sqrt(self._r), X.dtype)
-            X = np.hstack([X, of_bias]) if self._dense else sp.hstack([X, of_bias], format="csr")
-        self._X = _sparse.of_dense(X, X.dtype) if self._dense else _sparse.canonical_csr(sp.csr_array(X))
+        self._X, self._dense = with_bias(data.X, self._r, data.X.dtype), not sp.issparse(data.X)
 
     def __call__(self, labels: Labels) -> Starts:
         weights, k = self._data.label_weights, len(labels.ids)

@@ -60,8 +60,8 @@ class LabelFeatures:
         return np.ascontiguousarray(X, np.float64)
 
     @functools.cached_property
-    def _wide(self) -> sp.csr_array:
-        return sp.csr_array(self._X.astype(np.float64))
+    def _wide(self) -> Any:
+        return self._X.astype(np.float64)
 
     @functools.cached_property
     def _inner_products(self) -> np.ndarray:
