@@ -160,6 +160,7 @@ def test_a_dense_operator_has_numbers_of_its_own(first):
         before = given.copy()
         op = linops.make(given)
         given[:] = -1
+        assert isinstance(op, linops.Dense)
         np.testing.assert_array_equal(op.X, before)
         given[:] = before
 

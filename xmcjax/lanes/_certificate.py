@@ -235,7 +235,8 @@ class Label:
         """What the weights gain at most over the bias alone, as a part of f."""
         if not point.value > 0:
             return 0.0
-        alone = of_bias(self._loss, [point.bias], *self._totals, self._r, np.float64)[0]
+        positive, negative = self._totals
+        alone = of_bias(self._loss, [point.bias], positive, negative, self._r, np.float64)[0]
         return max(float(alone) - least, 0.0) / point.value
 
     def _of_best_bias(self, point: _Point) -> _Point:

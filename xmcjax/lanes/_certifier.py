@@ -162,9 +162,9 @@ class Certifier(_Certifier):
 
     def doubted(self, jobs: Sequence[Job], numbers: dict[str, np.ndarray]) -> list[bool]:
         """Which ends of lanes are to be looked at, also because their weights gain little."""
-        totals = ([getattr(job, name) for job in jobs] for name in ("positive_total", "negative_total"))
+        positive, negative = np.array([(job.positive_total, job.negative_total) for job in jobs]).T
         with np.errstate(over="ignore", invalid="ignore"):  # the status of a label says so
-            alone = of_bias(self._loss, numbers["bias"], *map(np.array, totals), self._r)
+            alone = of_bias(self._loss, numbers["bias"], positive, negative, self._r)
             # features of a small unit, or that tell little of the label
             little = alone - numbers["value"] < _GAINED * numbers["value"]
         little &= numbers["status"] == Status.CONVERGED

@@ -7,6 +7,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import DTypeLike
 
 from xmcjax.losses import MarginLoss
 from xmcjax.penalties import Penalty
@@ -96,7 +97,7 @@ def _of_margins(loss: MarginLoss, m):
     return loss.value(m), loss.grad(m)
 
 
-def of_margins(loss: MarginLoss, margins, dtype=np.float32) -> tuple[np.ndarray, np.ndarray]:
+def of_margins(loss: MarginLoss, margins, dtype: DTypeLike = np.float32) -> tuple[np.ndarray, np.ndarray]:
     """φ and φ' of some margins, [k], in this type."""
     margins = np.asarray(margins, dtype)
     filled = np.zeros(-(-len(margins) // _AT_ONCE) * _AT_ONCE, dtype)
@@ -106,7 +107,9 @@ def of_margins(loss: MarginLoss, margins, dtype=np.float32) -> tuple[np.ndarray,
     return value[: len(margins)], slope[: len(margins)]
 
 
-def of_bias(loss: MarginLoss, biases, positive, negative, r: float, dtype=np.float32) -> np.ndarray:
+def of_bias(
+    loss: MarginLoss, biases, positive, negative, r: float, dtype: DTypeLike = np.float32
+) -> np.ndarray:
     """p φ(b) + n φ(−b) + ½ r b², the objective of labels without weights, [k].
 
     Args:
