@@ -136,7 +136,7 @@ class Label:
             parts = [*np.exp(np.arange(np.log(part), 0, np.log(factor))), 1.0]
             found, least = self._improved(*self._path(operator(), parts), least)
             best = min(best, found, key=lambda point: point.value)
-        if self._gained(best, least) ** 2 < GAP:
+        if self._variance(best, least) < GAP:
             best = self._of_best_bias(best)
         return self._judged(best, least)
 
@@ -228,16 +228,17 @@ class Label:
 
     def _tells(self, point: _Point, least: float) -> bool:
         """Whether f − D is small beside what the weights gain."""
-        enough = max(self._gained(point, least) ** 2, _BOUND_ROUNDING)
+        enough = max(self._variance(point, least), _BOUND_ROUNDING)
         return point.value - least <= enough * point.value
 
-    def _gained(self, point: _Point, least: float) -> float:
-        """What the weights gain at most over the bias alone, as a part of f."""
+    def _variance(self, point: _Point, least: float) -> float:
+        """That of scores without the bias, about: g² as a part of f, where weights gain g f at most over it."""
         if not point.value > 0:
             return 0.0
         positive, negative = self._totals
         alone = of_bias(self._loss, [point.bias], positive, negative, self._r, np.float64)[0]
-        return max(float(alone) - least, 0.0) / point.value
+        gained = max(float(alone) - least, 0.0) / point.value
+        return gained * gained  # which may overflow: a power of it would be an error
 
     def _of_best_bias(self, point: _Point) -> _Point:
         """The same weights with the bias at its minimum, by its slope: f rounds what is left of it."""
