@@ -232,7 +232,7 @@ class Label:
         return point.value - least <= enough * point.value
 
     def _variance(self, point: _Point, least: float) -> float:
-        """That of scores without the bias, about: g² as a part of f, where weights gain g f at most over it."""
+        """Of scores without the bias, about: g², a part of f, where weights gain at most g f over it."""
         if not point.value > 0:
             return 0.0
         positive, negative = self._totals
