@@ -26,7 +26,7 @@ import numpy as np
 from xmcjax.lanes._dual_end import Ending
 from xmcjax.lanes._job import Job
 from xmcjax.lanes._label_features import LabelFeatures
-from xmcjax.lanes._label_math import TERM_ROUNDING, balanced, derivatives, of_bias, shrunk, sum_of, violation
+from xmcjax.lanes._label_math import TERM_ROUNDING, balanced, derivatives, shrunk, sum_of, violation
 from xmcjax.lanes._lanes import Lanes, Solved
 from xmcjax.linops import LinOp
 from xmcjax.losses import MarginLoss
@@ -94,7 +94,6 @@ class Label:
         self._tolerance, self._under_way = tolerance, under_way
         self._has_ended = False
         self._y, self._c = y.astype(np.float64), c.astype(np.float64)
-        self._totals = [float(self._c[self._y == sign].sum()) for sign in (1, -1)]
 
     def certified(
         self,
@@ -235,9 +234,9 @@ class Label:
         """Of scores without the bias, about: g², a part of f, where weights gain at most g f over it."""
         if not point.value > 0:
             return 0.0
-        positive, negative = self._totals
-        alone = of_bias(self._loss, [point.bias], positive, negative, self._r, np.float64)[0]
-        gained = max(float(alone) - least, 0.0) / point.value
+        losses, *_ = self._evaluated(np.full(len(self._y), point.bias))
+        alone = float(losses.sum()) + max(self._r, 0.0) / 2 * point.bias * point.bias
+        gained = max(alone - least, 0.0) / point.value
         return gained * gained  # which may overflow: a power of it would be an error
 
     def _of_best_bias(self, point: _Point) -> _Point:

@@ -132,7 +132,7 @@ class _Certifier:
         """
         asked = (numbers[name].tolist() for name in ("status", "value", "gradient_norm", "active"))
         return [
-            self.doubts(status, value, norm, max(job.positive_weight, job.negative_weight) * active)
+            self.doubts(status, value, norm, job.heaviest * active)
             for job, status, value, norm, active in zip(jobs, *asked, strict=True)
         ]
 

@@ -12,13 +12,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import native
-from xmcjax.inits import Labels, MeanSeparating, Starts
-from xmcjax.lanes._certifier import mean_curvature
+from xmcjax.inits import Labels, Starts
 from xmcjax.lanes._dual_end import DualEnd, with_bias
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._training_data import TrainingData
-from xmcjax.penalties import L2
-from xmcjax.solvers import newton_cg
 
 # Features for each row at least, and the least mean of the curvature of the losses of a row, beside the 1 of
 # the penalty, with which these starts pay.
@@ -29,14 +26,14 @@ _GAP, _PASSES = 3e-4, 50.0
 
 
 def serves(data: TrainingData, options: OneVsAll) -> bool:
-    """Whether labels start there: long features of few rows on the host, and starts and steps as usual."""
-    (n, d), r = data.X.shape, options.hparams().l2_bias
-    as_usual = type(options.init) is MeanSeparating and options.max_iter >= newton_cg.HParams().max_steps
-    if not (d >= n and as_usual and data.native and isinstance(options.penalty, L2)):
-        return False
-    if not DualEnd.serves(options.loss, r):
-        return False
-    mean = mean_curvature(data.X, options.loss, data.row_weight)
+    """Whether labels have such a dual, and features for each row."""
+    n, d = data.X.shape
+    return d >= n and DualEnd.serves(options.loss, options.hparams().l2_bias)
+
+
+def pays(shape: tuple[int, int], mean: float) -> bool:
+    """Whether a mean of κ C s ‖x‖² lets many steps expect, with features [n, d]."""
+    n, d = shape
     return mean < np.inf and any(d >= part * n and mean > least for part, least in _PAYS)
 
 
@@ -44,13 +41,14 @@ class DualStarts:
     """Starting weights of labels, as an initialisation gives them.
 
     Args:
-        data: for which :func:`serves` is true.
+        data: for which :func:`serves` and :func:`pays` are true.
         options: how labels are trained.
+        mean: of κ C s ‖x‖².
     """
 
-    def __init__(self, data: TrainingData, options: OneVsAll):
+    def __init__(self, data: TrainingData, options: OneVsAll, mean: float):
         self._data, self._r = data, options.hparams().l2_bias
-        self._tolerance = _GAP / mean_curvature(data.X, options.loss, data.row_weight)
+        self._tolerance = _GAP / mean
         self._X, self._dense = with_bias(data.X, self._r, data.X.dtype), not sp.issparse(data.X)
 
     def __call__(self, labels: Labels) -> Starts:

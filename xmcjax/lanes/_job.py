@@ -41,6 +41,11 @@ class Job:
     positive_total: float = math.nan
     negative_total: float = math.nan
 
+    @property
+    def heaviest(self) -> float:
+        """The larger weight of the rows with target +1 and −1."""
+        return max(self.positive_weight, self.negative_weight)
+
 
 class Weights(NamedTuple):
     """Those of a lane that are kept."""

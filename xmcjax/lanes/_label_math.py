@@ -7,7 +7,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import DTypeLike
 
 from xmcjax.losses import MarginLoss
 from xmcjax.penalties import Penalty
@@ -97,19 +96,17 @@ def _of_margins(loss: MarginLoss, m):
     return loss.value(m), loss.grad(m)
 
 
-def of_margins(loss: MarginLoss, margins, dtype: DTypeLike = np.float32) -> tuple[np.ndarray, np.ndarray]:
-    """φ and φ' of some margins, [k], in this type."""
-    margins = np.asarray(margins, dtype)
-    filled = np.zeros(-(-len(margins) // _AT_ONCE) * _AT_ONCE, dtype)
+def of_margins(loss: MarginLoss, margins) -> tuple[np.ndarray, np.ndarray]:
+    """φ and φ' of some margins, [k], in float32."""
+    margins = np.asarray(margins, np.float32)
+    filled = np.zeros(-(-len(margins) // _AT_ONCE) * _AT_ONCE, np.float32)
     filled[: len(margins)] = margins
     parts = [_of_margins(loss, part) for part in filled.reshape(-1, _AT_ONCE)]
     value, slope = (np.concatenate([np.asarray(a) for a in arrays]) for arrays in zip(*parts, strict=True))
     return value[: len(margins)], slope[: len(margins)]
 
 
-def of_bias(
-    loss: MarginLoss, biases, positive, negative, r: float, dtype: DTypeLike = np.float32
-) -> np.ndarray:
+def of_bias(loss: MarginLoss, biases, positive, negative, r: float) -> np.ndarray:
     """p φ(b) + n φ(−b) + ½ r b², the objective of labels without weights, [k].
 
     Args:
@@ -118,5 +115,5 @@ def of_bias(
         r: of the bias.
     """
     b = np.asarray(biases, np.float64)
-    right, wrong = of_margins(loss, np.concatenate([b, -b]), dtype)[0].reshape(2, -1).astype(np.float64)
+    right, wrong = of_margins(loss, np.concatenate([b, -b]))[0].reshape(2, -1).astype(np.float64)
     return positive * right + negative * wrong + max(r, 0.0) / 2 * b * b

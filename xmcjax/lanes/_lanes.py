@@ -215,11 +215,10 @@ class Lanes:
         if not ended:
             return list, record
         jobs = {lane: job for lane in ended if (job := self._jobs[lane]) is not None}
-        heaviest = {lane: max(job.positive_weight, job.negative_weight) for lane, job in jobs.items()}
         doubtful = self._doubtful(last, jobs) | set(left)
         certain = [lane for lane in ended if lane not in doubtful]
         reads = [
-            (some, self._block.read(some, clipping, [heaviest[lane] for lane in some]))
+            (some, self._block.read(some, clipping, [jobs[lane].heaviest for lane in some]))
             for some, clipping in ((certain, self._clipping), (sorted(doubtful), self._keep_all))
             if some
         ]

@@ -7,13 +7,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from xmcjax.inits import Labels, Starts, TrainingSet
+from xmcjax.inits import Labels, MeanSeparating, Starts, TrainingSet
 from xmcjax.lanes import _dual_starts, _row_starts
+from xmcjax.lanes._certifier import mean_curvature
 from xmcjax.lanes._job import Job
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._queue import Parent
 from xmcjax.lanes._stopping import StoppingRule
 from xmcjax.lanes._training_data import TrainingData
+from xmcjax.penalties import L2
+from xmcjax.solvers import newton_cg
 
 _NO_FEATURES = np.zeros(0, np.int64)
 
@@ -49,16 +52,25 @@ class Problems:
         if self._starts is not None:
             return
         data, options = self._data, self._options
-        if _row_starts.serves(data, options):
-            self._starts = among_rows()
-            return
-        if _dual_starts.serves(data, options):
-            self._starts = _dual_starts.DualStarts(data, options)
-            return
+        wide, has_dual = _row_starts.serves(data), _dual_starts.serves(data, options)
+        if self._may_start_elsewhere() and (wide or has_dual):
+            curvature = mean_curvature(data.X, options.loss, data.row_weight)
+            if wide and _row_starts.pays(curvature):
+                self._starts = among_rows()
+                return
+            if has_dual and _dual_starts.pays(data.X.shape, curvature):
+                self._starts = _dual_starts.DualStarts(data, options, curvature)
+                return
         mean, has_bias = self._rule.total / self._rule.n, options.fit_intercept
         self._starts = options.init.prepare(
             TrainingSet(data.X, data.Y, mean, options.loss, has_bias, solve, data.weight, data.columns)
         )
+
+    def _may_start_elsewhere(self) -> bool:
+        """Whether nobody asked for other starts or fewer steps, and labels are solved on the host."""
+        options = self._options
+        usual = type(options.init) is MeanSeparating and options.max_iter >= newton_cg.HParams().max_steps
+        return usual and self._data.native and isinstance(options.penalty, L2)
 
     def starts(self, ids: list[int]) -> Starts:
         """Starting weights of labels."""

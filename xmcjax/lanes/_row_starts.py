@@ -14,16 +14,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._row_span import EASY, RowSpan, is_wide
-from xmcjax.inits import Labels, MeanSeparating, Starts
-from xmcjax.lanes._certifier import mean_curvature
+from xmcjax.inits import Labels, Starts
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._precision import precision
 from xmcjax.lanes._queue import make_queue
 from xmcjax.lanes._results import LabelResult
 from xmcjax.lanes._training_data import TrainingData
 from xmcjax.native import StopFlag
-from xmcjax.penalties import L2
-from xmcjax.solvers import newton_cg
 
 if TYPE_CHECKING:
     from xmcjax.lanes._trainer import Trainer
@@ -32,20 +29,21 @@ if TYPE_CHECKING:
 _TIGHT = 1e-2
 
 
-def serves(data: TrainingData, options: OneVsAll) -> bool:
-    """Whether labels start there: dense features on the host, starts and steps as usual, and many steps."""
-    wide = not sp.issparse(data.X) and is_wide(data.X.shape)
-    as_usual = type(options.init) is MeanSeparating and options.max_iter >= newton_cg.HParams().max_steps
-    if not (wide and as_usual and data.native and isinstance(options.penalty, L2)):
-        return False
-    return EASY < mean_curvature(data.X, options.loss, data.row_weight) < np.inf
+def serves(data: TrainingData) -> bool:
+    """Whether features are dense, and rows so few."""
+    return not sp.issparse(data.X) and is_wide(data.X.shape)
+
+
+def pays(mean: float) -> bool:
+    """Whether a mean of κ C s ‖x‖² lets many steps expect."""
+    return EASY < mean < np.inf
 
 
 class RowStarts:
     """Starting weights of labels, as an initialisation gives them.
 
     Args:
-        data: for which :func:`serves` is true.
+        data: for which :func:`serves` and :func:`pays` are true.
         options: how labels are trained.
         make: makes a trainer of features, of the labels and weights of `data`, and of options.
     """

@@ -115,12 +115,11 @@ class Solutions:
         w, job = end.w, end.job
         by_label = job.positive_weight, job.negative_weight
 
-        def risen(dropped: np.ndarray, reach: float) -> float:
-            del reach
+        def risen(dropped: np.ndarray, _: float) -> float:
             kept = w - dropped  # those that are not dropped, to the bit
             return self._closer_look.value(kept, end.bias, job.positives, *by_label) - end.value
 
-        return self._clipping.weights(w, end.value, float(end.active), max(by_label), risen)
+        return self._clipping.weights(w, end.value, float(end.active), job.heaviest, risen)
 
     def of_start(self, label: int, w: np.ndarray, bias: float) -> LabelResult:
         """A label that keeps its starting weights, because no step is to be made."""

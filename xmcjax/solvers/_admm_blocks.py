@@ -128,15 +128,8 @@ class Blocks:
         self._call = InPlace(
             "dense_splitting",
             f"the dual variables of {m} classes and {self._n} rows",
-            **dict(
-                X=self._X,
-                y=self._y,
-                share=self._share,
-                eigenvalue=basis.eigenvalue,
-                W=self._W,
-                V=self._V,
-                O=self._O,
-            ),
+            **dict(X=self._X, y=self._y, share=self._share, eigenvalue=basis.eigenvalue),
+            **dict(W=self._W, V=self._V, O=self._O),
             **dict(alpha=self._A, next=self._new, level=level, found=self._found),
             **dict(rho=self._rho, count=self._count, radius=self._map.radius, relaxed=_RELAXED),
             **dict(map=self._map.number, k=self._map.k, classes=m, instances=self._n, threads=threads),

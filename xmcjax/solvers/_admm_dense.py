@@ -219,10 +219,15 @@ def _row_map(form: Formulation, b, y, rho: float, C, k: int) -> jax.Array:
 def basis_of_products(K: np.ndarray) -> Basis:
     """Of features that are known by their inner products K alone, whose weights are coefficients of rows."""
     rounding, K = np.finfo(K.dtype).eps, K.astype(np.float64)
-    eigenvalue, U = np.linalg.eigh((K + K.T) / 2)
-    there = eigenvalue > len(K) * rounding * eigenvalue[-1]
-    root, U = np.sqrt(eigenvalue[there]), U[:, there]
+    root, U = _roots((K + K.T) / 2, rounding)
     return Basis(K, root**2, U / root, U * root)
+
+
+def _roots(K: np.ndarray, rounding: float) -> tuple[np.ndarray, np.ndarray]:
+    """Λ^½ and U of K = U Λ Uᵀ, without what may be rounding."""
+    eigenvalue, U = np.linalg.eigh(K)
+    there = eigenvalue > len(K) * rounding * eigenvalue[-1]
+    return np.sqrt(eigenvalue[there]), U[:, there]
 
 
 def basis_of(X: np.ndarray) -> Basis:
@@ -232,9 +237,7 @@ def basis_of(X: np.ndarray) -> Basis:
     with np.errstate(over="ignore", invalid="ignore"):
         if n < d:
             wide = X.astype(np.float64)
-            eigenvalue, U = np.linalg.eigh(wide @ wide.T)
-            there = eigenvalue > n * np.finfo(np.float64).eps * eigenvalue[-1]
-            root, U = np.sqrt(eigenvalue[there]), U[:, there]
+            root, U = _roots(wide @ wide.T, np.finfo(np.float64).eps)
             return Basis(X, root**2, wide.T @ (U / root), U * root)
         G = np.zeros((d, d))
         for first in range(0, n, _PART):
