@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from tests.support.problems import needs_native
 from tests.support.processes import outputs, run_all, start
 from xmcjax import linops
 
@@ -52,6 +53,38 @@ def test_a_forked_process_never_waits_for_ever():
     assert ended["MulticlassSVC.fit"] == ended["OneVsAllClassifier.predict"] == 0
     assert ended["OneVsAllClassifier.predict_topk"] == 0
     assert ended["MultinomialLogisticRegression.fit"] == 256
+
+
+FIRST_FITS = """
+import os, signal, warnings
+warnings.simplefilter("ignore")  # JAX warns of every fork
+import jax
+import numpy as np
+import scipy.sparse as sp
+from xmcjax.estimators import OneVsAllClassifier
+
+jax.block_until_ready(jax.numpy.ones(3) + 1)
+rng = np.random.default_rng(0)
+X = sp.csr_array(sp.random(16_000, 300, 0.05, "csr", np.float32, random_state=0))
+y = rng.integers(0, 3, X.shape[0])
+ended = []
+# labels that the certificate looks at, and features that JAX would copy in its threads
+for fit in (dict(C=100.0), dict(C=100.0, loss="logistic"), dict(C=1e-7)):
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)
+        OneVsAllClassifier(**fit).fit(X, y)
+        os._exit(0)
+    ended.append(os.waitpid(child, 0)[1])
+print(ended)
+"""
+
+
+@needs_native
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_the_first_fit_of_all_may_be_in_a_forked_process():
+    assert eval(outputs(run_all([start(FIRST_FITS)], timeout=240))[0]) == [0, 0, 0]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -30,6 +30,19 @@ def test_a_handful_and_then_none(compilations, backend, seed):
     assert compilations(others) == []
 
 
+@native
+@pytest.mark.parametrize("loss", [losses.logistic, losses.squared_hinge, losses.huber_hinge])
+def test_native_training_compiles_nothing(compilations, loss):
+    """Not for rows that the certificate looks at, with a large C or a tiny one, either."""
+    X, Y = small(n=119, d=63, labels=5)
+
+    def fits():
+        for C in (1e-6, 1.0, 1e4):
+            train(X, Y, backend="native", loss=loss, C=C)
+
+    assert compilations(fits) == []
+
+
 def test_other_losses_compile_anew(compilations):
     """So the counts above are not those of a listener that hears nothing."""
     X, Y = small(n=115, d=63, labels=5)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tests.support.internals import ids, schema
+from tests.support.internals import ids, label_math, schema
 from tests.support.problems import needs_native
 from xmcjax import linops, losses, penalties
 from xmcjax.losses import LaneLoss, SquaredHinge
-from xmcjax.native import InPlace, load_library
+from xmcjax.native import InPlace, load_library, twins
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import instance_dual, multiclass_dual, newton_cg
 
@@ -96,6 +96,25 @@ def test_what_is_not_listed_is_an_error_at_its_definition(kind):
 
             class Of(Penalty, native="never_listed"):
                 name: ClassVar[str] = "of"
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", sorted(set(LOSSES) & set(losses.MARGIN_LOSSES)))
+def test_losses_of_a_certificate_are_those_of_jax(name, dtype):
+    rng = np.random.default_rng(0)
+    ends = [0, 1, -1, 0.5, -0.5, 1e30, -1e30, 80, -80, np.inf, -np.inf]
+    z = np.concatenate([rng.normal(size=500), 40 * rng.normal(size=500), ends]).astype(dtype)
+    y = np.where(rng.random(len(z)) < 0.5, 1, -1).astype(dtype)
+    with jax.enable_x64(dtype == np.float64):
+        made = label_math.derivatives(LOSSES[name], z, y)
+        with twins():
+            expected = label_math.derivatives(LOSSES[name], z, y)
+        for ours, theirs in zip(made, expected, strict=True):
+            assert ours.dtype == theirs.dtype == dtype
+            np.testing.assert_allclose(ours, theirs, rtol=10 * np.finfo(dtype).eps)
+    unknown = label_math.derivatives(LOSSES[name], np.full(3, np.nan, dtype), np.ones(3, dtype))
+    assert all(np.isnan(part).all() for part in unknown)
 
 
 def test_what_is_derived_from_a_native_class_is_not_native():

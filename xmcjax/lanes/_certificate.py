@@ -289,7 +289,7 @@ class Label:
 
     def _evaluated(self, z: np.ndarray):
         """c φ, and its derivatives in z."""
-        return [self._c * np.asarray(part) for part in derivatives(self._loss, z, self._y)]
+        return [self._c * part for part in derivatives(self._loss, z, self._y)]
 
     def _at(self, w: np.ndarray, bias: float, z: np.ndarray | None = None, losses=None) -> _Point:
         z = self._features.product(w) + bias if z is None else z
@@ -302,7 +302,7 @@ class Label:
     def _dual(self, z: np.ndarray, losses=None) -> tuple[np.ndarray, float]:
         """u c y, [n], and a lower bound of Σ c (φ − u m), of the slopes u at these scores."""
         if self._r == 0:
-            z, losses = z + float(balanced(self._loss, z, self._y, self._c)), None
+            z, losses = z + balanced(self._loss, z, self._y, self._c), None
         value, slope, _ = self._evaluated(z) if losses is None else losses
         # far from the minimum the two cancel, and what rounding leaves may be larger than the minimum
         terms = value - slope * z - TERM_ROUNDING * (np.abs(value) + np.abs(slope * z))

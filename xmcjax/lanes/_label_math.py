@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax import native
 from xmcjax.losses import MarginLoss
 from xmcjax.penalties import Penalty
 
@@ -70,30 +71,37 @@ def violation(penalty: Penalty, g, w, lam):
 
 
 @functools.partial(jax.jit, static_argnames="loss")
-def derivatives(loss: MarginLoss, z, y):
-    """φ and its first two derivatives in the scores."""
+def _derivatives(loss: MarginLoss, z, y):
     return loss.score_value(z, y), loss.score_grad(z, y), loss.score_curv(z, y)
 
 
-@functools.partial(jax.jit, static_argnames="loss")
-def balanced(loss: MarginLoss, z, y, c):
+def derivatives(loss: MarginLoss, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
+    """φ and its first two derivatives in the scores, [n], of the type of the scores.
+
+    By the C++ kernel of a loss that has one, which need not be compiled for a number of rows.
+    """
+    if loss.native is None or not native.available():
+        return tuple(np.asarray(part) for part in _derivatives(loss, z, y))
+    found = [np.empty_like(z) for _ in range(3)]
+    given = dict(z=z, y=y, loss=loss.native, loss_parameter=loss.parameter)
+    native.InPlace.once(
+        "lane_losses", **given, **dict(zip(("value", "slope", "curvature"), found, strict=True))
+    )
+    return tuple(found)
+
+
+def balanced(loss: MarginLoss, z: np.ndarray, y: np.ndarray, c: np.ndarray) -> float:
     """β with Σ c ∂φ(z + β)/∂z = 0, by bisection."""
     # slopes of the logistic loss vanish within 800
-    reach = jnp.max(jnp.abs(z)) + 800
-
-    def halve(_, interval):
-        low, high = interval
+    high = float(np.max(np.abs(z))) + 800
+    low = -high
+    for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        rises = jnp.sum(c * loss.score_grad(z + middle, y)) < 0  # the minimum lies above
-        return jnp.where(rises, middle, low), jnp.where(rises, high, middle)
-
-    low, high = jax.lax.fori_loop(0, _BISECTIONS, halve, (-reach, reach))
+        if middle in (low, high):
+            break
+        slope = derivatives(loss, z + middle, y)[1]
+        low, high = (middle, high) if float(c @ slope) < 0 else (low, middle)  # the minimum lies above
     return (low + high) / 2
-
-
-@functools.partial(jax.jit, static_argnames="loss")
-def _of_margins(loss: MarginLoss, m):
-    return loss.value(m), loss.grad(m)
 
 
 def of_margins(loss: MarginLoss, margins) -> tuple[np.ndarray, np.ndarray]:
@@ -101,8 +109,8 @@ def of_margins(loss: MarginLoss, margins) -> tuple[np.ndarray, np.ndarray]:
     margins = np.asarray(margins, np.float32)
     filled = np.zeros(-(-len(margins) // _AT_ONCE) * _AT_ONCE, np.float32)
     filled[: len(margins)] = margins
-    parts = [_of_margins(loss, part) for part in filled.reshape(-1, _AT_ONCE)]
-    value, slope = (np.concatenate([np.asarray(a) for a in arrays]) for arrays in zip(*parts, strict=True))
+    parts = [derivatives(loss, part, np.ones_like(part)) for part in filled.reshape(-1, _AT_ONCE)]
+    value, slope, _ = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return value[: len(margins)], slope[: len(margins)]
 
 

@@ -11,7 +11,9 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from xmcjax._fork import methods_need_threads_of_jax
+from xmcjax._platform import default_platform
 from xmcjax.linops._checks import check_arrays
+from xmcjax.native import aligned_copy
 
 
 def put(a: np.ndarray) -> jax.Array:
@@ -24,7 +26,7 @@ def put(a: np.ndarray) -> jax.Array:
         >>> put(np.float32([1, 2])).tolist()
         [1.0, 2.0]
     """
-    return jax.device_put(np.array(a))
+    return jax.device_put(aligned_copy(a, a.dtype) if default_platform() == "cpu" else np.array(a))
 
 
 @runtime_checkable

@@ -23,6 +23,7 @@ from xmcjax.native._library import warn_of_twins as warn_of_twins
 
 if TYPE_CHECKING:
     from xmcjax.native._abort_note import noted_at_abort as noted_at_abort
+    from xmcjax.native._aligned import aligned_copy as aligned_copy
     from xmcjax.native._aligned import aligned_zeros as aligned_zeros
     from xmcjax.native._ascent import Ascent as Ascent
     from xmcjax.native._ascent import CentredAscent as CentredAscent
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
 
 _LATE = {
     "_abort_note": ("noted_at_abort",),
-    "_aligned": ("aligned_zeros",),
+    "_aligned": ("aligned_copy", "aligned_zeros"),
     "_ascent": ("Ascent", "CentredAscent", "shared_panel", "shared_room"),
     "_awaited": ("awaited",),
     "_calls": ("InPlace",),

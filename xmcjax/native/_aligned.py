@@ -16,3 +16,13 @@ def aligned_zeros(shape: tuple[int, ...], dtype) -> np.ndarray:
     memory = np.zeros(size + ALIGNMENT, np.uint8)
     first = -memory.ctypes.data % ALIGNMENT
     return memory[first : first + size].view(dtype).reshape(shape)
+
+
+def aligned_copy(a: np.ndarray, dtype) -> np.ndarray:
+    """A copy of an array that begins there, of this type.
+
+    JAX on a CPU takes it as it is, at once, where another array is copied once more and in JAX's threads.
+    """
+    copy = aligned_zeros(a.shape, dtype)
+    np.copyto(copy, a, casting="unsafe")
+    return copy

@@ -94,6 +94,12 @@ void run(NewtonArgs<T>& args) {
 XMCJAX_RUNS(NewtonArgs)
 
 template <class T>
+void run(LaneLossesArgs<T>& args) {
+  kernels<T>().lane_losses(args);
+}
+XMCJAX_RUNS(LaneLossesArgs)
+
+template <class T>
 void run(RisenArgs<T>& args) {
   kernels<T>().risen_losses(args);
 }
