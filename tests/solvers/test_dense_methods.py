@@ -34,6 +34,27 @@ def test_newton_factors_too_large_for_the_rows_come_last(formulation):
     assert "Newton's method, whose systems are small (8 features, 10 classes)" in found.reason
 
 
+@pytest.mark.parametrize("formulation", ["cs", "ovr", "ovr_squared"])
+def test_steps_for_all_rows_come_early(formulation):
+    """Ascent of 60 passes, or of 10 for each class, took several times as long as the steps that followed."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(3000, 40)).astype(np.float32), rng.integers(0, 10, 3000)
+    X[np.arange(3000), y] += 2
+    found = md.run(X, y, formulation=formulation, C=10.0)
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3
+    assert found.newton_steps == 0
+    assert "coordinate ascent comes first, for 8." in found.reason
+    assert "steps for all rows at once, because features are dense, for 200 passes at most" in found.reason
+
+
+def test_newton_follows_where_steps_for_all_rows_do_not_end(monkeypatch):
+    monkeypatch.setattr("xmcjax.solvers.multiclass_dual._native._BRIEF", 1.0)
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(600, 20)) * np.logspace(0, 3, 20), rng.integers(0, 6, 600)
+    found = md.run(X.astype(np.float32), y, formulation="cs", C=100.0)
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3 and found.newton_steps > 0
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 def test_a_label_that_ascent_does_not_end_goes_to_other_methods(kind, weighted):

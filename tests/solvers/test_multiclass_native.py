@@ -128,7 +128,9 @@ def test_threads():
     y = np.arange(1200) % 80
     X = rng.normal(size=(80, 40))[y] + 0.5 * rng.normal(size=(1200, 40))
     for formulation in ("ww", "ovr"):
-        options = dict(formulation=formulation, C=0.1, tol=1e-3, max_epochs=200)
+        # by ascent alone: what follows it has weights of its own
+        C = {"ww": 0.1, "ovr": 0.01}[formulation]
+        options = dict(formulation=formulation, C=C, tol=1e-3, max_epochs=200)
         one = md.run(X, y, **options)
         two, again = (md.run(X, y, threads=2, **options) for _ in range(2))
         np.testing.assert_array_equal(two.W, again.W)
@@ -139,7 +141,7 @@ def test_threads():
         else:
             np.testing.assert_array_equal(one.W, two.W)
         # the numbers are those of W and α
-        problem = md.multiclass_problem(X, y, formulation=formulation, C=0.1)
+        problem = md.multiclass_problem(X, y, formulation=formulation, C=C)
         alpha = jnp.asarray(two.alpha.toarray())
         np.testing.assert_allclose(md.weights(problem, alpha), two.W, atol=1e-9)
         np.testing.assert_allclose(md.certificate(problem, two.W, alpha).dual, two.dual, rtol=1e-9)
@@ -226,7 +228,7 @@ def test_dense_features_end_by_one_system_for_all_classes():
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("formulation", ["ovr_squared", "ovr", "cs"])
+@pytest.mark.parametrize("formulation", ["ovr", "cs"])
 def test_what_a_later_method_makes_worse_stays_as_it_was(formulation, seed):
     """No method ends where features and C are so large, and some go far away from where the first one was."""
     rng = np.random.default_rng(seed)
@@ -236,6 +238,16 @@ def test_what_a_later_method_makes_worse_stays_as_it_was(formulation, seed):
     assert found.status == Status.MAX_STEPS
     # at W = 0 each loss is 1, of each class or of the instance
     assert found.primal <= 1e4 * 60 * 10 * (1 if formulation == "cs" else 4) and found.dual >= 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_squared_hinges_end_with_features_and_C_as_large(seed):
+    """Steps for all rows at once come before Newton's method, which goes far away."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(60) % 4
+    X = 1e6 * (np.eye(4)[y] @ rng.normal(size=(4, 5)) + rng.normal(size=(60, 5)))
+    found = md.run(X, y, formulation="ovr_squared", C=1e4)
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3
 
 
 def test_factors_of_lee_lin_wahba_that_would_take_too_much_are_never_made(monkeypatch):

@@ -22,9 +22,15 @@ from xmcjax.solvers._search import Ended, Longer, Passes, Search, ascend, ascend
 # once takes longer the more classes there are; and elsewhere. The other method keeps a share of the passes
 # that are allowed.
 _CLASS_PATIENCE, _LONG_PATIENCE, _PATIENCE = 10.0, 1000.0, 25.0
-# The same of one against the rest, at least, and features of dense rows up to which Newton's method comes
-# before the alternating direction method.
+# The same of one against the rest, at least, and features of dense rows up to which systems of Newton's
+# method are small beside those of the alternating direction method.
 _SEPARATE_PATIENCE, _SEPARATE_FEW = 60.0, 128
+# Where steps for all rows at once come early, after so many passes and so many times those that take as long
+# as their system: unknowns of a system of Newton's method up to which it comes before all the same.
+_UNKNOWNS = {"cs": 80, "ovr": 32, "ovr_squared": 0}
+_EARLY, _OF_SYSTEM = 8.0, 3.0
+# Passes that they have before Newton's method where that costs little.
+_BRIEF = 200.0
 # Passes, times entries and by d³, that take as long as the Newton steps that follow: twenty, as a rule.
 _FACTOR = 0.25
 _SHARE = 0.8
@@ -92,7 +98,8 @@ class _Methods:
         if self._goes_on and self._direct:
             self._attempt(self._newton)
         if self._goes_on and self._splits:
-            self._attempt(self._admm)
+            most = _BRIEF if self._cheap and not self._direct else np.inf
+            self._attempt(lambda tol, alpha: self._admm(tol, alpha, most))
             if self._goes_on and self._small and not self._direct:
                 self._attempt(self._newton)
         if self._goes_on and self._formulation == "llw":
@@ -140,15 +147,17 @@ class _Methods:
         if self._direct:
             later.append(f"{_NEWTON}, whose systems are small ({d} features, {m} classes)")
         if self._splits:
-            later.append(f"{_ALL_ROWS}, because features are dense")
+            brief = f", for {_BRIEF:g} passes at most" if self._cheap and not self._direct else ""
+            later.append(f"{_ALL_ROWS}, because features are dense{brief}")
         if self._small and not self._direct:
-            later.append(f"{_NEWTON}, whose systems are large for {n} rows ({d} features, {m} classes)")
+            size = "small" if self._cheap else f"large for {n} rows"
+            later.append(f"{_NEWTON}, whose systems are {size} ({d} features, {m} classes)")
         if self._formulation == "llw" and not self._splits:
             later.append(f"{_ALL_ROWS}, whose systems are solved for sparse features")
         if not later:
             why = "sparse" if not multiplied_densely(self._rows) else f"too many ({n} rows, {d} features)"
             return f"{_ASCENT} alone: features are {why}"
-        return f"{_ASCENT} comes first, for {patience:g} passes at most, then {' and '.join(later)}"
+        return f"{_ASCENT} comes first, for {patience:.3g} passes at most, then {' and '.join(later)}"
 
     @property
     def _separate(self) -> bool:
@@ -197,12 +206,12 @@ class _Methods:
                 self._violation = found.violation
                 return Ended(point.alpha, found.gap)
 
-    def _admm(self, tol: float, alpha: sp.csr_array) -> Ended:
-        """The alternating direction method of multipliers."""
+    def _admm(self, tol: float, alpha: sp.csr_array, most: float) -> Ended:
+        """The alternating direction method of multipliers, for so many passes at most."""
         if self._steps is None:
             more: dict[str, Any] = dict(threads=self._shared["threads"], told=self._told_of_steps(_STEPS))
             self._steps = _admm_dense.Method(self._X, self._y, self._m, self._formulation, self._C, **more)
-        found = self._steps(alpha, tol, int(_STEPS * self._left()))
+        found = self._steps(alpha, tol, int(_STEPS * min(self._left(), most)))
         self._passes.visited += found.steps / _STEPS
         return Ended(found.alpha, found.gap, found.W)
 
@@ -246,8 +255,8 @@ class _Methods:
         return d <= _FEW and 8 * self._m * d * d <= _FACTORS
 
     @property
-    def _direct(self) -> bool:
-        """Whether Newton's method comes before steps for all rows at once."""
+    def _cheap(self) -> bool:
+        """Whether the systems of Newton's method cost little beside steps for all rows at once."""
         n, d = self._X.shape
         if not self._small or not self._splits:
             return self._small
@@ -257,12 +266,20 @@ class _Methods:
             return d * d <= max(_CENTRED_ROWS * n, _CENTRED_SQUARE)
         return (d * self._m) ** 2 <= max(_COUPLED_ROWS * n, _COUPLED_SQUARE)
 
+    @property
+    def _direct(self) -> bool:
+        """Whether Newton's method comes before steps for all rows at once."""
+        few = _UNKNOWNS.get(self._formulation, np.inf) if self._splits else np.inf
+        return self._cheap and self._X.shape[1] * (1 if self._separate else self._m) <= few
+
     def _patience(self) -> float:
         """Passes of coordinate ascent before another method takes over."""
         if not (self._direct or self._splits or self._formulation == "llw"):
             return np.inf
-        if self._separate and not self._direct:
-            return _SEPARATE_PATIENCE
+        if self._splits and self._formulation in _UNKNOWNS:
+            # n d r + r³/3 products of matrices, of which 25 take as long as one of the n d m of a pass
+            (n, d), r = self._X.shape, min(self._X.shape)
+            return min(_EARLY + _OF_SYSTEM * (r + r**3 / (3 * n * d)) / (25 * self._m), _SHARE * self._most)
         if self._separate:
             # a Newton step factorises d³/3 for each class, several times as fast as a pass reads entries of X
             passes = _FACTOR * self._X.shape[1] ** 3 / max(self._rows.nnz, 1)
