@@ -320,6 +320,13 @@ def test_transforms_that_do_not_fit(copy, names, words):
         LinearModel.load(copy).transforms()
 
 
+@pytest.mark.parametrize("names", [3, None, [3], "unit"])
+def test_transforms_without_names_are_found_where_a_model_is_opened(copy, names):
+    rewrite_manifest(copy, set_in("meta", "transforms", names))
+    with pytest.raises(ModelFormatError, match=r"manifest\.json: expected transforms as a list of names"):
+        LinearModel.load(copy)
+
+
 @pytest.mark.parametrize(
     ("weight", "words"),
     [

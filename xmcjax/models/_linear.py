@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import reprlib
 import threading
 from collections import OrderedDict
 from pathlib import Path
@@ -406,11 +405,8 @@ class LinearModel:
         from xmcjax.data import Transforms
 
         path = self.directory / MANIFEST
-        names = self.meta.get("transforms", [])
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ModelFormatError(path, "transforms as a list of names", reprlib.repr(names))
         try:
-            transforms = Transforms.from_arrays(names, self.transforms_arrays())
+            transforms = Transforms.from_arrays(self.meta.get("transforms", []), self.transforms_arrays())
         except ModelFormatError:
             raise
         except (ValueError, TypeError) as error:

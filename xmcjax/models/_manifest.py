@@ -142,7 +142,8 @@ def check_meta(meta: dict) -> dict:
 
     Raises:
         TypeError: a key that is not a string, or a value that JSON cannot hold.
-        ValueError: nan or infinity, or n_features, n_labels or dtype missing or impossible.
+        ValueError: nan or infinity; n_features, n_labels or dtype missing or impossible; or transforms that
+            are no list of names.
     """
 
     def plain(value):
@@ -172,6 +173,9 @@ def _meta_problem(meta: dict) -> tuple[str, str] | None:
             return f"{key} as an integer from 1 to 2147483647", reprlib.repr(value)
     if meta.get("dtype") not in ("float32", "float64"):
         return "dtype float32 or float64", reprlib.repr(meta.get("dtype"))
+    names = meta.get("transforms", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return "transforms as a list of names", reprlib.repr(names)
     return None
 
 
@@ -336,7 +340,7 @@ def checked_head(path: Path, content, form: str, newest: int) -> tuple[dict, int
         newest: version of the schema.
 
     Raises:
-        ModelFormatError: another format, a newer version, or meta data without the sizes.
+        ModelFormatError: another format, a newer version, or meta data without the sizes or of another form.
     """
     _need(path, isinstance(content, dict), "a JSON object", type(content).__name__)
     if form == FORMAT and content.get("format") == KERNEL_FORMAT:
