@@ -43,6 +43,7 @@ EXEMPT = {
     "xmcjax.lanes.check_labels": "is the check of other functions",
     "xmcjax.lanes.label_columns": "is the check of other functions",
     "xmcjax.lanes.make_queue": _RUN,
+    "xmcjax.lanes.lanes_of_use": _PARTS,
     "xmcjax.lanes.lanes_that_fit": _PARTS,
     "xmcjax.lanes.precision": _PARTS,
     "xmcjax.lanes.train_on_nodes": "starts processes; its arguments are those of train_one_vs_all",

@@ -67,6 +67,11 @@ def test_threads_and_lanes_cost_memory_and_workers_save_time(plan, monkeypatch):
     assert 0 < most["time"]["training"] < four["time"]["training"]
 
 
+def test_more_lanes_than_labels_cost_nothing(plan):
+    shape = ("--shape", "2000,300,20000,3", "--n-jobs", 1)
+    assert plan(*shape, "--block-size", 10**9)["memory"] == plan(*shape)["memory"]
+
+
 def test_columns_without_entries_take_no_memory(plan, xmcjax, tmp_path):
     X, Y = make_power_law(200, 100, 20, seed=1)
     X = sp.csr_array(X)

@@ -10,6 +10,7 @@ import threadpoolctl
 
 from tests.support.lanes import assert_same_bits, native, small, train
 from xmcjax import inits
+from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.models import ShardWriter
 
 pytestmark = native
@@ -44,6 +45,13 @@ def test_block_size_and_threads(data, start, references, init, block_size, threa
     ours, summary = train(*data, init=start(init), block_size=block_size, n_jobs=threads)
     assert_same_bits(ours, references[init])
     assert sum(summary.statuses.values()) == data[1].shape[1]
+
+
+@pytest.mark.parametrize("options", [{}, {"loss": MARGIN_LOSSES["hinge"]}, {"max_iter": 0}])
+def test_a_block_has_no_more_lanes_than_there_are_labels(data, options):
+    """So many lanes have no place in any memory."""
+    results, _ = train(*data, block_size=2**31 - 1, n_jobs=2, **options)
+    assert_same_bits(results, train(*data, **options)[0])
 
 
 @pytest.mark.parametrize("features", [60, 5000])

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from xmcjax._memory import size
 from xmcjax._used_columns import used_columns
-from xmcjax.lanes import ON_A_CPU, Shape, training_bytes
+from xmcjax.lanes import ON_A_CPU, Shape, lanes_of_use, training_bytes
 
 
 def shape_of(X, Y) -> Shape:
@@ -37,7 +37,7 @@ def memory_of(
     return training_bytes(
         shape,
         threads=threads,
-        lanes=lanes or options.block_size or ON_A_CPU,
+        lanes=lanes or lanes_of_use(options.block_size or ON_A_CPU, max(1, shape.labels)),
         itemsize=np.dtype(options.dtype).itemsize,
         weights=weights,
         shard_size=options.shard_size,

@@ -2,7 +2,7 @@
 
 from xmcjax.lanes._balanced import balanced_weights
 from xmcjax.lanes._calibrate import calibrate_one_vs_all
-from xmcjax.lanes._devices import ON_A_CPU, lanes_that_fit
+from xmcjax.lanes._devices import ON_A_CPU, lanes_of_use, lanes_that_fit
 from xmcjax.lanes._forecast import Forecast, forecast, forecast_of_shape
 from xmcjax.lanes._job import Job
 from xmcjax.lanes._label_weights import WEIGHTINGS, LabelWeights, Weighting
@@ -43,6 +43,7 @@ __all__ = [
     "forecast",
     "forecast_of_shape",
     "label_columns",
+    "lanes_of_use",
     "lanes_that_fit",
     "make_queue",
     "make_trainer",

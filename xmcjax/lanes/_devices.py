@@ -87,6 +87,16 @@ def lanes_in(free: int, n: int, d: int, itemsize: int) -> int:
     return min(max(whole_tiles(lanes), FEWEST), MOST)
 
 
+def lanes_of_use(lanes: int, labels: int) -> int:
+    """So many lanes, or as many as there are labels, filled up to a multiple of 32, where these are fewer.
+
+    Example:
+        >>> lanes_of_use(4, labels=3), lanes_of_use(512, labels=40)
+        (4, 64)
+    """
+    return min(lanes, -(-labels // ON_A_CPU) * ON_A_CPU)
+
+
 def whole_tiles(lanes: int) -> int:
     """So many lanes or fewer, but one at least: multiples of 128 or 32, or a power of 2 below."""
     for tile in (128, 32):

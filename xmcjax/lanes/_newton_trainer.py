@@ -19,7 +19,7 @@ from xmcjax._platform import default_platform
 from xmcjax._range import largest_norm
 from xmcjax.lanes._certifier import Certifier
 from xmcjax.lanes._device_block import block_bytes
-from xmcjax.lanes._devices import lanes_that_fit, placed, worker_count
+from xmcjax.lanes._devices import lanes_of_use, lanes_that_fit, placed, worker_count
 from xmcjax.lanes._fitting import Fitting
 from xmcjax.lanes._job import Job
 from xmcjax.lanes._label_weights import LabelWeights
@@ -192,7 +192,9 @@ class NewtonTrainer(Trainer):
     def _asked_for(self, place: int) -> int:
         """Lanes of a block that the caller wants, or that the sizes of X suggest."""
         device, op = self.places[place]
-        return self._options.block_size or lanes_that_fit(op, device)
+        if self._options.block_size is None:
+            return lanes_that_fit(op, device)
+        return lanes_of_use(self._options.block_size, self._data.Y.shape[1])
 
     def _size(self, place: int) -> int:
         """Lanes of a block on this device, by XLA's count where the device tells its memory."""
