@@ -102,6 +102,15 @@ def test_a_changed_byte_names_the_shard(parts, tmp_path):
     assert not (tmp_path / "m").exists()
 
 
+def test_nothing_is_written_into_a_part(parts, tmp_path):
+    (tmp_path / "link").symlink_to(parts / "0")
+    before = content(parts / "0")
+    for inside in (parts / "0" / "sub", tmp_path / "link" / "sub" / "model"):
+        with pytest.raises(ValueError, match=r"expected a directory outside the parts, found one in .*0$"):
+            merge_models(of(parts, "0", "1", "2"), inside, resume=True)
+    assert content(parts / "0") == before
+
+
 def test_a_directory_with_anything_in_it_is_left_alone(parts, tmp_path):
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "file").touch()

@@ -37,7 +37,7 @@ def merge_models(
         ModelError: a damaged or incomplete part, one of other data or options, a label that is in no part,
             or one that is in two. The message names the parts and the range.
         FileExistsError: the directory holds anything.
-        ValueError: no parts.
+        ValueError: no parts, or a directory within one of them.
         OSError: a file that cannot be read or written.
 
     Example:
@@ -56,6 +56,10 @@ def merge_models(
     parts = [Path(part) for part in parts]
     if not parts:
         raise ValueError("parts: expected at least one directory, got none")
+    above = Path(os.path.realpath(directory)).parents
+    for part in parts:
+        if Path(os.path.realpath(part)) in above:
+            raise ValueError(f"{directory}: expected a directory outside the parts, found one in {part}")
     if not flag("resume", resume):
         check_vacant(directory)
     models = sorted((LinearModel.load(part, verify="full") for part in parts), key=lambda m: m.label_range)
