@@ -2,8 +2,11 @@
 
 import json
 import os
+import shutil
 
 import pytest
+
+from tests.support.internals import manifest
 
 pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
 
@@ -44,3 +47,23 @@ def test_a_file_that_is_no_record_stays(train, content):
         assert "expected a regular file, found a FIFO" in line
     else:
         assert path.read_bytes() == content.encode("latin-1")
+
+
+def test_records_that_are_damaged_do_not_hide_the_model(xmcjax, model, tmp_path):
+    directory = shutil.copytree(model, tmp_path / "m")
+    (directory / "run.json").write_text("{")
+    for command in (("inspect",), ("report", "--out", tmp_path / "r.html")):
+        line = xmcjax(*command, "--model", directory).done().err
+        assert line.startswith(f"xmcjax: warning: {directory / 'run.json'}: expected ")
+        assert line.endswith("; it is no part of the model\n")
+
+
+def test_what_a_terminal_should_not_be_sent_is_escaped(xmcjax, model, tmp_path):
+    directory = shutil.copytree(model, tmp_path / "m")
+    content, _ = manifest.unsealed(directory / "manifest.json")
+    del content["manifest_sha256"]
+    content["meta"]["C"] = "\x1b[31mred\n\rü"
+    (directory / "manifest.json").write_bytes(manifest.sealed(content))
+    (directory / "run.json").write_text(json.dumps([{"host": "\x1b[2J\u202e"}]))
+    out = xmcjax("inspect", "--model", directory).done().out
+    assert "C \\x1b[31mred\\n\\rü, " in out and "on \\x1b[2J\\u202e\n" in out

@@ -67,7 +67,7 @@ def print_field(name: str, text: str, stream: TextIO | None = None, /, **values:
     """
     summary = _summary.get()
     if summary is None:
-        print(f"{name:<11} {text}", file=stream)
+        print(printable(f"{name:<11} {text}"), file=stream)
         return
     summary.stream = stream
     if values:
@@ -85,7 +85,14 @@ def print_values(name: str, values: Any) -> None:
 def print_lines(lines: Iterable[str]) -> None:
     """Lines for people alone."""
     if _summary.get() is None:
-        print("\n".join(lines))
+        print("\n".join(map(printable, lines)))
+
+
+def printable(line: str) -> str:
+    """A line in which what no terminal should be sent, such as the codes for its colours, is escaped."""
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def summary_stream(*outs: Path) -> TextIO:

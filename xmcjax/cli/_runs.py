@@ -42,6 +42,19 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
     return runs
 
 
+def known_runs(directory: Path) -> list[dict[str, Any]]:
+    """The records beside a model that is shown; none, and a warning, where they cannot be read.
+
+    Raises:
+        OSError: as :func:`read_runs`.
+    """
+    try:
+        return read_runs(directory / RUN_FILE)
+    except ModelFormatError as error:
+        warn(f"{error}; it is no part of the model")
+        return []
+
+
 def write_run_file(
     directory: Path,
     command: str,

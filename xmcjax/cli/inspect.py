@@ -13,13 +13,11 @@ import tyro
 from xmcjax._arguments import whole_number
 from xmcjax.cli import _report
 from xmcjax.cli._options import Directory, File
-from xmcjax.cli._runs import read_runs
+from xmcjax.cli._runs import known_runs
 from xmcjax.cli._streams import seekable
 from xmcjax.data import DataFormatError
 from xmcjax.models import (
-    RUN_FILE,
     LinearModel,
-    ModelFormatError,
     Names,
     check_regular,
     read_kernel_model,
@@ -73,7 +71,7 @@ def run(options: Options) -> None:
         _print_labels(model)
     size = _report.model_size(options.model)
     _report.print_field("size", f"{size / 1e6:.1f} MB", bytes=size)
-    _print_runs(options.model / RUN_FILE)
+    _print_runs(options.model)
     if model is not None and options.label:
         _print_weights(model, options, names, features)
 
@@ -124,12 +122,8 @@ def _check_labels(model: LinearModel, labels: Sequence[int]) -> None:
         raise ValueError(f"--label: expected labels that are trained, got {missing[0]}, which is missing")
 
 
-def _print_runs(path: Path) -> None:
-    try:
-        runs = read_runs(path)
-    except ModelFormatError as error:
-        _report.warn(f"{error}; it is no part of the model")
-        return
+def _print_runs(directory: Path) -> None:
+    runs = known_runs(directory)
     for run in runs:
         versions, seconds = run.get("versions"), run.get("seconds")
         xmcjax = versions.get("xmcjax") if isinstance(versions, dict) else None

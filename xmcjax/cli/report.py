@@ -21,12 +21,12 @@ from xmcjax.cli._data_options import UNSIZED, DataOptions, Source
 from xmcjax.cli._more import columns_beside
 from xmcjax.cli._options import Directory, File, check_jobs, check_out, described
 from xmcjax.cli._page import Page
-from xmcjax.cli._runs import read_runs
+from xmcjax.cli._runs import known_runs
 from xmcjax.cli.inspect import open_model
 from xmcjax.cli.predict import Opened, opened
 from xmcjax.data import DataFormatError, Dataset, atomic_write
 from xmcjax.metrics import RANKING_METRICS
-from xmcjax.models import RUN_FILE, LinearModel
+from xmcjax.models import LinearModel
 
 if TYPE_CHECKING:
     from xmcjax.lanes import StepRecord
@@ -216,7 +216,7 @@ def _training(page: Page, directory: Path, system: str, meta: dict[str, Any]) ->
     known = ("n_features", "n_labels", "system", "kernels", "kernel")
     rows += sorted((_NAMES.get(key, key), _short(value)) for key, value in meta.items() if key not in known)
     page.table(["option", "value"], rows)
-    runs = read_runs(directory / RUN_FILE)
+    runs = known_runs(directory)
     if runs:
         lines = []
         for one in runs:
