@@ -192,9 +192,7 @@ class NewtonTrainer(Trainer):
     def _asked_for(self, place: int) -> int:
         """Lanes of a block that the caller wants, or that the sizes of X suggest."""
         device, op = self.places[place]
-        if self._options.block_size is None:
-            return lanes_that_fit(op, device)
-        return lanes_of_use(self._options.block_size, self._data.Y.shape[1])
+        return self._options.block_size or lanes_that_fit(op, device)
 
     def _size(self, place: int) -> int:
         """Lanes of a block on this device, by XLA's count where the device tells its memory."""
@@ -211,7 +209,7 @@ class NewtonTrainer(Trainer):
         loss, penalty, data = self._options.loss, self._options.penalty, self._data
         free = _device_memory.free_memory(device)
         if free is None or newton_cg.has_kernels(op, loss, penalty):
-            return size
+            return lanes_of_use(size, data.Y.shape[1])
         by_label, hp = data.label_weights is not None, self._options.hparams()
 
         @functools.cache
