@@ -9,6 +9,18 @@ LONG = "a_loss_whose_name_is_longer_than_a_line_of_the_parser_which_is_broken_af
 REFUSED = {
     "no number": ((*TRAIN, "--C", "abc"), "--C: expected a number, found 'abc'"),
     "no whole number": ((*TRAIN, "--n-jobs", "1.5"), "--n-jobs: expected a whole number, found '1.5'"),
+    "no number where there may be none": (
+        (*TRAIN, "--timeout", "abc"),
+        "--timeout: expected a number, found 'abc'",
+    ),
+    "no whole number where there may be none": (
+        (*TRAIN, "--local-cluster", "1.5"),
+        "--local-cluster: expected a whole number, found '1.5'",
+    ),
+    "no whole numbers": (
+        ("evaluate", "--data", "x", "--predictions", "y", "--k", "3", "a"),
+        "--k: expected whole numbers, found '3', 'a'",
+    ),
     "no value": ((*TRAIN, "--C"), "--C: expected a value, found none"),
     "another choice": (
         (*TRAIN, "--loss", LONG),
@@ -23,6 +35,18 @@ REFUSED = {
         (*TRAIN, "--blocksize", "3"),
         "expected options of the command, found --blocksize 3: perhaps --block-size is meant",
     ),
+    "a flag that looks like one that is needed": (
+        ("train", "--trainn", "x", "--model", "y"),
+        "expected --train FILE, found --trainn x, which are none of its options: perhaps --train is meant",
+    ),
+    "a flag that says what holds": (
+        (*TRAIN, "--fit-intercept"),
+        "expected options of the command, found --fit-intercept, which holds without --no-fit-intercept",
+    ),
+    "a flag behind what ends them": (
+        (*TRAIN, "--", "--C"),
+        "expected options of the command, found --C behind --",
+    ),
     "an unknown word": ((*TRAIN, "z"), "expected options of the command, found z"),
 }
 
@@ -31,6 +55,12 @@ REFUSED = {
 def test_flags_that_the_parser_refuses_are_one_sentence(xmcjax, case):
     arguments, said = REFUSED[case]
     assert xmcjax(*arguments).refused() == f"xmcjax {arguments[0]}: error: {said}"
+
+
+def test_another_name_of_a_data_set_is_refused_in_the_same_words(xmcjax):
+    xmcjax(*TRAIN, "--propensities", "nowhere").refused(
+        "--propensities: expected one of default, ", ", found 'nowhere'"
+    )
 
 
 def test_help_is_that_of_the_parser(xmcjax):

@@ -290,7 +290,7 @@ def check_preset(name: str) -> None:
         propensity_preset(name)
     except ValueError:
         names = ", ".join(PROPENSITY_PRESETS)
-        raise ValueError(f"--propensities: expected one of {names}, got {name!r}") from None
+        raise ValueError(f"--propensities: expected one of {names}, found {name!r}") from None
 
 
 _UNITS = {"MB": 10**6, "GB": 10**9}

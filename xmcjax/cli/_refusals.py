@@ -7,21 +7,35 @@ there is something like it the flags that may be meant, or the text of ``--help`
 from __future__ import annotations
 
 import contextlib
+import difflib
 import io
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _BORDER = "│"
 _RULE = re.compile(r"[─-]{3,}")
 _NO_VALUE = r"Missing value for argument '(?:\(')?([^\s',]+)(?:',\))?'\. Expected "
+_NONE_OR = r"Error parsing (\S+): no type matching \{None\}\|"
 # The words of the parser, and ours.
 _WORDS = (
     (r"Error parsing (\S+): could not convert string to float: (.*)", r"\1: expected a number, found \2"),
     (
         r"Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)",
         r"\1: expected a whole number, found \2",
+    ),
+    (
+        _NONE_OR + r"FLOAT could be instantiated from \[(.*)\]\. Got errors: .*",
+        r"\1: expected a number, found \2",
+    ),
+    (
+        _NONE_OR + r"INT could be instantiated from \[(.*)\]\. Got errors: .*",
+        r"\1: expected a whole number, found \2",
+    ),
+    (  # all flags of several values that are parsed take these
+        r"Error parsing (\S+): Could not find valid parse for arguments: \[(.*)\]",
+        r"\1: expected whole numbers, found \2",
     ),
     (r"Error parsing (\S+): (.*)", r"\1: \2"),
     (
@@ -60,14 +74,15 @@ def sentence(box: str, arguments: Sequence[str]) -> str:
     missing, meant = ([line for line in lines if line.startswith("-")] for lines in (missing, meant))
     if missing:
         found = f"{' '.join(unknown)}, which are none of its options" if unknown else "none"
-        return f"expected {', '.join(missing)}, found {found}"
+        return f"expected {', '.join(missing)}, found {found}{_hint(_alike(unknown, missing))}"
     if unknown:
-        hint = (
-            f": perhaps {' or '.join(dict.fromkeys(name.split()[0] for name in meant))} is meant"
-            if meant
-            else ""
-        )
-        return f"expected options of the command, found {' '.join(unknown)}{hint}"
+        names = [line.split()[0] for line in meant]
+        found, opposite = " ".join(unknown), _opposite(unknown[0])
+        if opposite in names:
+            found, names = f"{unknown[0]}, which holds without {opposite}", []
+        elif unknown[0] in names:  # where it stands, no option is looked for
+            found, names = f"{found} behind --", []
+        return f"expected options of the command, found {found}{_hint(names)}"
     said = " ".join(line.strip() for line in sections[0]) if sections else box.strip()
     for argument in arguments:  # a long word is broken where a line ends
         if len(argument) > 20:
@@ -76,6 +91,27 @@ def sentence(box: str, arguments: Sequence[str]) -> str:
         if re.fullmatch(theirs, said):
             return re.sub(theirs, ours, said)
     return said
+
+
+def _hint(names: Iterable[str]) -> str:
+    """Which flags may be meant."""
+    names = " or ".join(dict.fromkeys(names))
+    return f": perhaps {names} is meant" if names else ""
+
+
+def _alike(unknown: Iterable[str], missing: Iterable[str]) -> Iterator[str]:
+    """Of the flags that are missing those that look like one of the unknown ones."""
+    wanted = [line.split()[0].lstrip("-") for line in missing]
+    for word in unknown:
+        if word.startswith("--"):
+            given = word.lstrip("-").partition("=")[0]
+            yield from (f"--{name}" for name in difflib.get_close_matches(given, wanted, 1))
+
+
+def _opposite(flag: str) -> str:
+    """The flag that takes back what a flag of yes or no says."""
+    name = flag.removeprefix("--")
+    return f"--{name.removeprefix('no-')}" if name.startswith("no-") else f"--no-{name}"
 
 
 def _sections(box: str) -> list[list[str]]:
