@@ -21,6 +21,7 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
 LAYERS = [
     {
         *("xmcjax._cores", "xmcjax._finite", "xmcjax._exit", "xmcjax._file_kinds", "xmcjax._fork"),
+        "xmcjax._file_locks",
         "xmcjax._memory",
         *(
             "xmcjax._matrix_pipes",

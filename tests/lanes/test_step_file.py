@@ -51,6 +51,24 @@ def train(data, path, labels=None, take_over=False):
     return results, records
 
 
+def test_one_writer_at_a_time_who_removes_what_others_left(tmp_path):
+    path, gone = tmp_path / "steps.jsonl", tmp_path / ".steps.jsonl.0123456789abcdef.tmp"
+    others = [tmp_path / name for name in (".other.jsonl.0123456789abcdef.tmp", ".steps.jsonl.notes.tmp")]
+    for file in (gone, *others):
+        file.touch()
+    with StepFile(path):
+        assert not gone.exists()
+        before = set(tmp_path.iterdir())
+        with pytest.raises(
+            FileExistsError, match=r"steps\.jsonl: expected no other writer, found one at work"
+        ):
+            StepFile(path).__enter__()
+        with StepFile(tmp_path / "more.jsonl"):
+            pass
+        assert set(tmp_path.iterdir()) == before | {tmp_path / "more.jsonl"}
+    assert set(tmp_path.iterdir()) == {path, tmp_path / "more.jsonl", *others}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_row_for_each_step_of_each_label(data, tmp_path, name):
     results, records = train(data, tmp_path / name)

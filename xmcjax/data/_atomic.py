@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import re
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
+
+from xmcjax._file_locks import lock
 
 # What file systems without owners answer (vfat), and user namespaces that do not know the owner.
 _CANNOT_OWN = {errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 # Longest name of a file on the usual file systems.
 _LONGEST_NAME = 255
+# Seconds between looks at a folder that another one has locked, which a model's writer does for long.
+_LOOK, _LOOKS = 0.05, 20
 
 
 @contextlib.contextmanager
-def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def atomic_write(path: str | os.PathLike[str], *, alone: bool = False) -> Iterator[IO[bytes]]:
     """Opens a file for writing; its content takes the place of the old one when the block ends well.
 
     The content goes to a temporary file in the same folder. The order is write, fsync, rename, fsync of
@@ -33,7 +39,13 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     file that cannot be replaced, because it is mounted by itself, is written over when the content is
     complete; a crash or a full disk meanwhile may leave a part.
 
+    Args:
+        path: of the file.
+        alone: whether a second writer of a regular file is refused. Temporary files of writers that were
+            killed are removed then.
+
     Raises:
+        FileExistsError: another writer is at work, and this one was to be alone.
         OSError: a directory, a folder that does not exist, a file that may not be written, a full disk; with
             the name ``path``.
 
@@ -54,13 +66,13 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     if descriptor is not None:
         opened = _through(path, lambda: os.dup(descriptor))
     elif found is None:
-        opened = _replacing(path, Path(os.path.realpath(path)), None)
+        opened = _replacing(path, Path(os.path.realpath(path)), None, alone)
     elif stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     else:
         target = Path(os.path.realpath(path))
         if stat.S_ISREG(found.st_mode) and target.exists() and os.path.samestat(os.stat(target), found):
-            opened = _replacing(path, target, found)
+            opened = _replacing(path, target, found, alone)
         else:
             # Links of /proc may also lead to a regular file without a name: it can only be written in place.
             flags = os.O_WRONLY | os.O_TRUNC | os.O_NOCTTY
@@ -122,7 +134,7 @@ def _not_made(error: OSError, path: Path) -> OSError:
 
 
 @contextlib.contextmanager
-def _replacing(path: Path, target: Path, found: os.stat_result | None) -> Iterator[IO[bytes]]:
+def _replacing(path: Path, target: Path, found: os.stat_result | None, alone: bool) -> Iterator[IO[bytes]]:
     """A file that takes the place of ``target``; errors name ``path``, as the user wrote it."""
     if not target.parent.exists():
         raise FileNotFoundError(f"{target.parent}: expected a folder for {target.name}, found none")
@@ -136,7 +148,11 @@ def _replacing(path: Path, target: Path, found: os.stat_result | None) -> Iterat
     try:
         if found is not None:
             os.close(os.open(target, os.O_WRONLY))  # a file that may not be written is not replaced either
-        with open(scratch, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        with contextlib.ExitStack() as stack:
+            with _one_writer(path, target.parent, stem) if alone else contextlib.nullcontext():
+                file = stack.enter_context(open(scratch, "xb", opener=functools.partial(os.open, mode=mode)))
+                if alone:
+                    lock(file.fileno())
             yield file
             file.flush()
             if found is not None:
@@ -153,9 +169,59 @@ def _replacing(path: Path, target: Path, found: os.stat_result | None) -> Iterat
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             scratch.unlink()
-        if isinstance(error, OSError) and error.filename in (None, str(scratch), str(target)):
+        if (
+            isinstance(error, OSError)
+            and error.errno is not None
+            and error.filename in (None, str(scratch), str(target))
+        ):
             raise _not_made(error, path) from error
         raise
+
+
+@contextlib.contextmanager
+def _one_writer(path: Path, folder: Path, stem: str) -> Iterator[None]:
+    """A context in which the only writer of a file makes its temporary file, and locks it.
+
+    Meanwhile the folder is locked: nobody takes what is made and not locked yet for a file that is left over.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows, or a folder that may be written to, not listed
+        yield
+        return
+    try:
+        held = lock(descriptor)
+        for _ in range(_LOOKS):
+            if held is not False:
+                break
+            time.sleep(_LOOK)
+            held = lock(descriptor)
+        for name in os.listdir(folder) if held is not None else ():
+            if re.fullmatch(re.escape(stem) + r"\.[0-9a-f]{16}\.tmp", name):
+                _check_left_over(path, folder / name, remove=bool(held))
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _check_left_over(path: Path, scratch: Path, remove: bool) -> None:
+    """Whether the writer of a temporary file is gone, which is removed then.
+
+    Raises:
+        FileExistsError: it is at work.
+    """
+    try:
+        descriptor = os.open(scratch, os.O_RDONLY | os.O_NONBLOCK)
+    except (PermissionError, FileNotFoundError):  # of another user, or gone meanwhile
+        return
+    try:
+        held = lock(descriptor)
+        if held is False:
+            raise FileExistsError(f"{path}: expected no other writer, found one at work")
+        if held and remove:
+            scratch.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
 
 
 def _copy_into(target: Path, source: Path) -> None:

@@ -51,13 +51,15 @@ class StepFile:
 
     Numbers that are not finite are null in JSON. The rows come in the order in which the steps were made.
     They go to a temporary file, which takes the place of the old one when the block ends. Where it ends with
-    an error, the rows until then are kept, if there are any; after a crash the old file is there.
+    an error, the rows until then are kept, if there are any; after a crash the old file is there, and the
+    next writer removes the temporary one. A second writer at the same time is refused.
 
     Args:
         path: of the file.
 
     Raises:
         ImportError: Parquet without pyarrow.
+        FileExistsError: another one writes the file, where the block begins.
         OSError: a file that cannot be written.
 
     Examples:
@@ -85,7 +87,7 @@ class StepFile:
         self._cg_steps: dict[int, int] = {}  # made so far, of labels under way
 
     def __enter__(self) -> Self:
-        self._file: IO[bytes] = self._exit.enter_context(atomic_write(self._path))
+        self._file: IO[bytes] = self._exit.enter_context(atomic_write(self._path, alone=True))
         if self._pyarrow is not None:
             schema = self._pyarrow.schema([(name, kind) for name, kind in _arrow_types().items()])
             self._writer = self._exit.enter_context(self._pyarrow.parquet.ParquetWriter(self._file, schema))

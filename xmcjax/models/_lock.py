@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import weakref
 from pathlib import Path
 
+from xmcjax._file_locks import lock
 from xmcjax.models._errors import ModelError
-
-# What file systems without such locks answer (NFS among them).
-_UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EINVAL}
 
 
 class DirectoryLock:
@@ -25,22 +22,18 @@ class DirectoryLock:
     """
 
     def __init__(self, directory: Path):
-        self._close = weakref.finalize(self, lambda: None)
-        try:
-            import fcntl
-        except ModuleNotFoundError:
-            return
         descriptor = os.open(directory, os.O_RDONLY)
         self._close = weakref.finalize(self, _close, descriptor)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            held = lock(descriptor)
+        except OSError:
             self.release()
-            raise ModelError(f"{directory}: expected no other writer, found one at work") from None
-        except OSError as error:
-            if error.errno not in _UNSUPPORTED:
-                self.release()
-                raise
+            raise
+        if held is None:
+            return
+        if not held:
+            self.release()
+            raise ModelError(f"{directory}: expected no other writer, found one at work")
 
     @property
     def held(self) -> bool:
