@@ -82,6 +82,126 @@ def test_a_signal_within_a_callback_of_the_collector_is_not_lost(name):
     assert (done.returncode, done.stdout, done.stderr) == (0, "ended 0\n", "")
 
 
+IMPORTING = """
+import signal, sys, time
+from xmcjax.cli.main import _run
+
+for usual in ("SIGTERM", "SIGHUP"):
+    signal.signal(signal.Signals[usual], signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.path.insert(0, sys.argv[2])
+
+def work():
+    import swallows
+    print(swallows.lost, flush=True)
+    time.sleep(90)  # one call of the system, which the signal has to wake
+    return 0
+
+sys.exit(_run("xmcjax demo", work))
+"""
+
+SWALLOWS = """
+import signal, sys
+lost = 0
+for _ in range(2):
+    try:  # as the initialisation of a native module
+        signal.raise_signal(signal.Signals[sys.argv[1]])
+        for _ in range(100):
+            pass
+    except BaseException:
+        lost += 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("SIGINT", 130, "\nxmcjax demo: interrupted"),
+        ("SIGTERM", 143, "xmcjax demo: ended by SIGTERM"),
+        ("SIGHUP", 129, "xmcjax demo: ended by SIGHUP"),
+    ],
+)
+def test_a_signal_waits_for_the_import_of_a_module(tmp_path, name, status, said):
+    (tmp_path / "swallows.py").write_text(SWALLOWS)
+    done = python(IMPORTING, name, tmp_path, timeout=60)
+    assert done.stderr == f"{said}; what is complete stays on disk\n"
+    assert (done.returncode, done.stdout) == (status, "0\n")
+
+
+LOST = """
+import _thread, signal, sys
+from xmcjax.cli.main import _run
+
+def refused(*_):
+    raise RuntimeError("can't start new thread")
+
+def raised(number):
+    signal.raise_signal(number)
+    for _ in range(100):
+        pass
+
+def work():
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        try:
+            raised(number)
+            print("no effect")
+        except BaseException:
+            pass
+    _thread.start_new_thread = refused
+    sys.meta_path.insert(0, Finder())
+    try:
+        import nothing_of_this_name  # where the signal cannot wait, it is heeded
+        print("not found")
+    except KeyboardInterrupt:
+        pass
+    try:
+        raised(signal.SIGTERM)
+        print("no effect")
+    finally:
+        raised(signal.SIGTERM)  # which is already heeded
+        raised(signal.SIGHUP)
+        print("the way out is gone to its end")
+    return 0
+
+class Finder:
+    def find_spec(self, name, *_):
+        raised(signal.SIGHUP)
+
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+sys.exit(_run("xmcjax demo", work))
+"""
+
+
+def test_a_signal_after_one_that_was_lost_ends_the_command():
+    done = python(LOST, timeout=60)
+    assert done.stdout == "the way out is gone to its end\n"
+    assert done.stderr == "xmcjax demo: ended by SIGTERM; what is complete stays on disk\n"
+    assert done.returncode == 143
+
+
+CALLED = "import sys; sys.path.insert(0, sys.argv[1]); import commanding"
+COMMANDING = """
+import signal, sys
+from xmcjax.cli.main import _run
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+def work():
+    signal.raise_signal(signal.SIGTERM)
+    for _ in range(100):
+        pass
+    print("not heeded")
+    return 0
+
+print(_run("xmcjax demo", work))
+"""
+
+
+def test_a_command_that_a_module_runs_as_it_is_imported_heeds_signals(tmp_path):
+    (tmp_path / "commanding.py").write_text(COMMANDING)
+    assert python(CALLED, tmp_path, timeout=60).stdout == "143\n"
+
+
 @pytest.mark.parametrize(
     ("signal_name", "threads", "status", "said"),
     [

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
+import inspect
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
 
 #: Signals that ask a process to end. Windows has no SIGHUP.
 _REQUESTS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+# The signals that are taken, with the handlers that Python has for them.
+_USUAL = {signal.SIGINT: signal.default_int_handler} | dict.fromkeys(_REQUESTS, signal.SIG_DFL)
 
-
-# Seconds after which a signal is raised again whose exception was dropped: the main thread is then elsewhere.
+# Seconds after which a signal is sent again that came at a bad moment: the main thread is then elsewhere.
 _AGAIN = 0.05
+# Seconds that an import, and the way out of the command, may take without being broken by a signal.
+_PATIENCE = 30
+
+# Of the code with which Python imports modules.
+_IMPORTS = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
 
 
 class Ended(KeyboardInterrupt):
@@ -29,52 +39,104 @@ class Ended(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def ending_the_command() -> Iterator[None]:
-    """Within it the signals raise :class:`Ended` in the main thread, once.
+def ending_the_command() -> Iterator[Callable[[], None]]:
+    """Within it SIGTERM and SIGHUP raise :class:`Ended` in the main thread, and Ctrl-C KeyboardInterrupt.
 
     A signal that is ignored stays ignored, as ``nohup`` wants it, and one that has a handler keeps it. In any
-    other thread than the main one nothing changes.
+    other thread than the main one nothing changes. The context gives a function; once it is called, signals
+    have no effect.
 
-    A handler runs wherever the main thread is, which may be a callback of the garbage collector, such as JAX
-    has one, or a finaliser: Python drops what these raise. Such a signal, and Ctrl-C too, is raised again.
+    A handler runs wherever the main thread is, and in some places what it raises does harm or is lost:
+
+    - While a module is imported: native modules crash, end the process, or take what is raised for a fault of
+      theirs. The signal is sent again until the import is over.
+    - In a callback of the garbage collector, such as JAX has one, or in a finaliser: Python drops what they
+      raise. The signal is sent again.
+    - On the way out after another signal: a terminal that is closed sends two, and service managers repeat
+      them. The way out is taken once.
+
+    Where some other code drops the exception, the next signal raises it again.
     """
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        before = {number: signal.getsignal(number) for number in _REQUESTS}
-    taken = [number for number, handler in before.items() if handler is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    main, here = threading.get_ident(), inspect.currentframe()
+    outside = here and here.f_back and here.f_back.f_back  # between them is a frame of contextlib
+    taken = [number for number, handler in _USUAL.items() if signal.getsignal(number) == handler]
+    over, sending = False, threading.Lock()
+    raised = -float("inf")
+    came: dict[int, float] = {}
+    waiting: set[int] = set()
 
-    def end(number: int, frame) -> None:
-        # A terminal that is closed sends both, and service managers repeat it: the way out is taken once.
-        for other in taken:
-            signal.signal(other, signal.SIG_IGN)
-        raise Ended(number)
+    def heard(number: int, frame: FrameType | None) -> None:
+        nonlocal raised
+        now = time.monotonic()
+        if over or (number in _REQUESTS and now - raised < _PATIENCE and _leaves()):
+            return
+        if _imports(frame, outside) and now - came.setdefault(number, now) < _PATIENCE and again(number):
+            return
+        came.pop(number, None)
+        raised = now
+        raise Ended(number) if number in _REQUESTS else KeyboardInterrupt
 
-    def listen() -> None:
-        for number in taken:
-            signal.signal(number, end)
+    def again(number: int) -> bool:
+        """Whether the signal will be sent once more."""
+        if number not in waiting:
+            waiting.add(number)
+            try:  # threading.Thread takes locks, which the main thread may hold here
+                _thread.start_new_thread(send, (number,))
+            except RuntimeError:  # the system has no more
+                waiting.discard(number)
+                return False
+        return True
 
-    told_of_dropped, timers = sys.unraisablehook, []
+    def send(number: int) -> None:
+        time.sleep(_AGAIN)
+        with sending:
+            waiting.discard(number)
+            if over:  # what comes now comes too late
+                return
+            if hasattr(signal, "pthread_kill"):
+                signal.pthread_kill(main, number)  # which wakes it where it waits
+            else:
+                signal.raise_signal(number)
+
+    def stop() -> None:
+        nonlocal over
+        with sending:
+            over = True
+
+    told_of_dropped = sys.unraisablehook
 
     def dropped(what) -> None:
         if not isinstance(what.exc_value, KeyboardInterrupt):
             return told_of_dropped(what)
-        number = signal.SIGINT
-        if isinstance(what.exc_value, Ended):
-            number = what.exc_value.signal
-            listen()
-        timers.append(threading.Timer(_AGAIN, signal.raise_signal, [number]))
-        timers[-1].daemon = True
-        timers[-1].start()
+        again(what.exc_value.signal if isinstance(what.exc_value, Ended) else signal.SIGINT)
 
-    if before:
-        listen()
-        sys.unraisablehook = dropped
+    for number in taken:
+        signal.signal(number, heard)
+    sys.unraisablehook = dropped
     try:
-        yield
+        yield stop
     finally:
-        if before:
-            sys.unraisablehook = told_of_dropped
-        for timer in timers:  # what comes now comes too late
-            timer.cancel()
+        stop()
+        sys.unraisablehook = told_of_dropped
         for number in taken:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, _USUAL[number])
+
+
+def _leaves() -> bool:
+    """Whether what a signal raised is being handled in this thread."""
+    error = sys.exc_info()[1]
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
+
+
+def _imports(frame: FrameType | None, outside: FrameType | None) -> bool:
+    """Whether a frame, or one between it and that which entered the context, imports a module."""
+    while frame is not None and frame is not outside:
+        if frame.f_code.co_filename in _IMPORTS:
+            return True
+        frame = frame.f_back
+    return False

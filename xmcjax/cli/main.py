@@ -117,10 +117,13 @@ def _say(text: str) -> int:
 
 def _run(program: str, work: Callable[[], int]) -> int:
     """The status of what is to be done; errors become one line that begins with the name of the program."""
-    with ending_the_command():
+    with ending_the_command() as no_more_signals:
         try:
-            return _command(program, work)
+            status = _command(program, work)
+            no_more_signals()
+            return status
         except KeyboardInterrupt as stop:
+            no_more_signals()
             keep_clients()
             # a terminal has written ^C into the line
             number, how = signal.SIGINT, f"\n{program}: interrupted"
