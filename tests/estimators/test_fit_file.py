@@ -46,6 +46,15 @@ def test_rows_of_earlier_runs_come_first(path):
     assert [row["run"] for row in written(path, (2, {}))] == [0]  # without resume it is a new file
 
 
+def test_one_writer_at_a_time_who_removes_what_others_left(tmp_path):
+    (tmp_path / ".fit.jsonl.0123456789abcdef.tmp").touch()
+    with FitFile(tmp_path / "fit.jsonl"):
+        with pytest.raises(FileExistsError, match="expected no other writer, found one at work"):
+            FitFile(tmp_path / "fit.jsonl").__enter__()
+        assert len(list(tmp_path.iterdir())) == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["fit.jsonl"]
+
+
 def test_an_error_keeps_the_rows_that_are_there(path):
     with pytest.raises(ZeroDivisionError), FitFile(path):
         _ = 1 / 0

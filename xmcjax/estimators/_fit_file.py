@@ -38,7 +38,8 @@ class FitFile:
     - seconds: since the fit began.
 
     The rows go to a temporary file, which takes the place of the old one when the block ends. Where it ends
-    with an error, the rows until then are kept, if there are any.
+    with an error, the rows until then are kept, if there are any. A second writer at the same
+    time is refused.
 
     Args:
         path: of the file.
@@ -46,6 +47,7 @@ class FitFile:
 
     Raises:
         ImportError: Parquet without pyarrow.
+        FileExistsError: another one writes the file, where the block begins.
         OSError: a file that cannot be read or written.
         ValueError: a file that is there, of something else.
 
@@ -72,7 +74,7 @@ class FitFile:
         self._fit, self._begin = -1, time.perf_counter()
 
     def __enter__(self) -> Self:
-        self._file: IO[bytes] = self._exit.enter_context(atomic_write(self._path))
+        self._file: IO[bytes] = self._exit.enter_context(atomic_write(self._path, alone=True))
         return self
 
     def __exit__(self, kind, error, trace) -> None:
