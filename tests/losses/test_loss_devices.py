@@ -11,6 +11,7 @@ from tests.support.losses import CASES, ROWS, compiled, compiled_conjugate, exam
 
 assert len(jax.devices()) == 4
 rows, classes = Mesh(np.array(jax.devices()), ("rows",)), Mesh(np.array(jax.devices()[:3]), ("classes",))
+some = Mesh(np.array(jax.devices()).reshape(2, 2), ("rows", "more"))
 z, y = examples()
 where = mask()
 for name, case in CASES.items():
@@ -23,12 +24,15 @@ for name, case in CASES.items():
 
     specs = P("rows"), P("rows"), P("rows")
     results = P(), P("rows"), P("rows")
-    sharded = jax.jit(jax.shard_map(row_sums, mesh=rows, in_specs=specs, out_specs=results))
-    total, g, dual = sharded(z, y, where)
-    np.testing.assert_allclose(total, jnp.sum(value), rtol=1e-12)
-    np.testing.assert_allclose(g, slope, rtol=1e-12, atol=1e-14)
-    if case.conjugate:
-        np.testing.assert_allclose(dual, compiled_conjugate(name)(slope, y, where), rtol=1e-12, atol=1e-14)
+    # over all axes of a mesh, and over one of them
+    for mesh in (rows, some) if name == "ordered_hinge" else (rows,):
+        split = jax.shard_map(row_sums, mesh=mesh, in_specs=specs, out_specs=results, axis_names={"rows"})
+        total, g, dual = jax.jit(split)(z, y, where)
+        np.testing.assert_allclose(total, jnp.sum(value), rtol=1e-12)
+        np.testing.assert_allclose(g, slope, rtol=1e-12, atol=1e-14)
+        if case.conjugate:
+            theirs = compiled_conjugate(name)(slope, y, where)
+            np.testing.assert_allclose(dual, theirs, rtol=1e-12, atol=1e-14)
 
     if name not in ("crammer_singer", "topk_hinge_beta", "topk_entropy"):
         continue

@@ -141,14 +141,34 @@ def _shares(gains: jax.Array, top: jax.Array, beta: jax.Array) -> jax.Array:
 
 def _shares_of_rows(gains: jax.Array, top: jax.Array, sums: jax.Array) -> jax.Array:
     """The same of Σ_{i≤j} β_i, j = 0 … q, of every row."""
-    q = top.shape[-1]
-    places = functools.partial(jnp.vectorize, excluded={2}, signature="(q),(m)->(m)")
-    search = places(lambda rising, h, side: q - jnp.searchsorted(rising, h, side=side))
-    above, upto = (search(top[..., ::-1], gains, side) for side in ("right", "left"))
+    q, axis = top.shape[-1], top.ndim - 1
+    place = jax.lax.broadcasted_iota(jnp.int32, top.shape, axis)
+    rises = jnp.pad(top[..., 1:] != top[..., :-1], [(0, 0)] * axis + [(1, 1)], constant_values=True)
+    # of every place where the run of its number begins and ends
+    begin = jax.lax.cummax(jnp.where(rises[..., :-1], place, 0), axis=axis)
+    end = jax.lax.cummin(jnp.where(rises[..., 1:], place + 1, q), axis=axis, reverse=True)
     # of the numbers equal to the last one there may be more than there are ranks
     last = top[..., -1:]
-    tied = above + jnp.sum(gains == last, axis=-1, keepdims=True, dtype=above.dtype)
-    tied = jnp.where(gains == last, tied, upto) - above
-    first, final = (jnp.take_along_axis(sums, rank, axis=-1, mode="clip") for rank in (above, upto))
+    equal = jnp.sum(gains == last, axis=-1, keepdims=True, dtype=jnp.int32)
+    tied = jnp.where(top == last, equal, end - begin)
+    first, final = (jnp.take_along_axis(sums, rank, axis=-1, mode="clip") for rank in (begin, end))
     share = (final - first) / jnp.maximum(tied, 1).astype(sums.dtype)
-    return jnp.where(gains > 0, share, 0)
+    above = jnp.minimum(_count_above(top, gains), q - 1)
+    at, share = (jnp.take_along_axis(of, above, axis=-1, mode="clip") for of in (top, share))
+    return jnp.where((gains > 0) & (at == gains), share, 0)
+
+
+def _count_above(falling: jax.Array, numbers: jax.Array) -> jax.Array:
+    """How many of falling numbers [..., q] are above each of the numbers [..., m].
+
+    By halves, as ``jnp.searchsorted`` does, which cannot be traced in a ``shard_map`` over some axes.
+    """
+    q = falling.shape[-1]
+    steps = q.bit_length()
+
+    def halved(i, count):
+        more = count + (1 << (steps - 1 - i))
+        at = jnp.take_along_axis(falling, jnp.minimum(more, q) - 1, axis=-1, mode="promise_in_bounds")
+        return jnp.where((more <= q) & (at > numbers), more, count)
+
+    return jax.lax.fori_loop(0, steps, halved, jnp.zeros_like(numbers, jnp.int32))
