@@ -88,6 +88,29 @@ def test_small_losses_keep_their_digits():
     np.testing.assert_allclose(g[:, 0], -small, rtol=4e-6)
 
 
+def test_the_cross_entropy_sums_rows_as_often_as_its_formula():
+    z, y = jnp.zeros((4, 5), jnp.float32), jnp.arange(4)
+
+    def formula(z):
+        return jax.nn.logsumexp(z, axis=-1) - jnp.take_along_axis(z, y[:, None], axis=-1)[:, 0]
+
+    def sums(f):
+        return jax.jit(jax.grad(lambda z: jnp.sum(f(z)))).lower(z).as_text().count("stablehlo.reduce(")
+
+    for loss in (losses.softmax_cross_entropy, partial(losses.topk_entropy, k=1)):
+        assert sums(lambda z, loss=loss: loss(z, y)) == sums(formula)
+
+
+def test_the_slope_of_the_cross_entropy_has_its_digits_at_large_losses():
+    # differences from the largest score, not from that of the label, which is far below
+    z = jnp.asarray([[-1e4, 0.0, 0.3, -2.0], [-jnp.inf, 0.0, 0.3, -2.0]], jnp.float32)
+    y = jnp.asarray([0, 0])
+    value, slope = jax.value_and_grad(lambda z: jnp.sum(losses.softmax_cross_entropy(z, y)))(z)
+    assert value == jnp.inf
+    expected = np.exp(np.float64(z[0, 1:]))
+    np.testing.assert_allclose(slope, np.tile([-1, *expected / expected.sum()], (2, 1)), rtol=3e-7)
+
+
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize(
     "loss",

@@ -53,7 +53,7 @@ def softmax_cross_entropy(scores, labels, *, where=None) -> jax.Array:
         >>> softmax_cross_entropy(jnp.array([0.0, 0.0, 0.0, -50.0], jnp.float32), jnp.array(0)).round(4)
         Array(1.0986, dtype=float32)
     """
-    return evaluate(_topk_entropy, scores, labels, where, k=1)
+    return evaluate(_cross_entropy, scores, labels, where)
 
 
 def softmax_cross_entropy_conjugate(duals, labels, *, where=None) -> jax.Array:
@@ -137,7 +137,46 @@ def truncated_topk_entropy(scores, labels, k: int, *, where=None) -> jax.Array:
     return evaluate(_truncated_topk_entropy, scores, labels, where, k=checked_k(k, scores))
 
 
+def _cross_entropy(rows: Rows):
+    return _log_loss(rows.values, rows.labels, rows.own, rows.others)
+
+
+@jax.custom_jvp
+def _log_loss(z: jax.Array, labels: jax.Array, own: jax.Array, others: jax.Array) -> jax.Array:
+    """log(1 + e^E) of E = log Σ_j e^{z_j − z_y}, [...], of the scores and what :class:`Rows` says of them."""
+    return jax.nn.softplus(_log_odds(z, labels, others)[0])
+
+
+@_log_loss.defjvp
+def _(primals, tangents):
+    z, labels, own, others = primals
+    E, e, total = _log_odds(z, labels, others)
+    # σ(E) (p − e_y), which is 0 where no class counts; of closed classes too where others are NaN
+    likely = jax.nn.sigmoid(E)[..., None]
+    slope = jnp.where(others, likely * (e / total[..., None]), jnp.where(own, -likely, 0))
+    return jax.nn.softplus(E), jnp.sum(slope * tangents[0], axis=-1)
+
+
+def _log_odds(z: jax.Array, labels: jax.Array, others: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """E [...], and e^{z_j − t} of the other open classes, whose largest z_j is t, [..., m], with their sum.
+
+    Differences come first: they are exact where they are small, however large the scores. Of no class the sum
+    is said to be 1.
+    """
+    a = jnp.where(others, z, -jnp.inf)
+    most = jnp.max(jax.lax.stop_gradient(a), axis=-1)
+    most = jnp.where(jnp.isfinite(most), most, 0)
+    e = jnp.exp(a - most[..., None])
+    total = jnp.sum(e, axis=-1)
+    none = total == 0
+    total = jnp.where(none, 1, total)
+    at_label = jnp.take_along_axis(z, labels[..., None], axis=-1, mode="clip")[..., 0]
+    return (most - at_label) + jnp.where(none, -jnp.inf, jnp.log(total)), e, total
+
+
 def _topk_entropy(rows: Rows, k: int):
+    if k == 1:
+        return _cross_entropy(rows)
     top = largest_scores(rows, k)
     base, rise = rows.base(top[..., 0])
     least = jax.lax.stop_gradient(base)[..., None]
@@ -146,7 +185,7 @@ def _topk_entropy(rows: Rows, k: int):
 
 def _truncated_topk_entropy(rows: Rows, k: int):
     if k == 1:
-        return _topk_entropy(rows, k)
+        return _cross_entropy(rows)
     top = largest_scores(rows, k)
     base, rise = rows.base(top[..., -1])
     least = jax.lax.stop_gradient(base)[..., None]
