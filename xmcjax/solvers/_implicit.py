@@ -62,13 +62,24 @@ def _implicit_jvp(conditions: Conditions, primals, tangents):
     operand = tuple(moved[i] for i in places)
     leaves, x, value, operand = varying_like((leaves, x, value, operand), (leaves, x))
     leaves, fixed_x = _once((leaves, x))
+    tangent = _derivative(conditions, form, tuple(places), leaves, fixed_x, operand, (x, value))
+    return (x, value), tangent
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _derivative(conditions: Conditions, form, places: tuple[int, ...], leaves, x, operand, like):
+    """(dx, df) of the change `operand` of the parameters' leaves at these places, linear in it.
+
+    It is compiled once for all problems of the same shapes. Without that JAX compiles the functions here for
+    each derivative outside jit, because they are others in every call.
+    """
     parameters = jax.tree.unflatten(form, leaves)
 
     def evaluated(*some):
         changed = list(leaves)
         for place, leaf in zip(places, some, strict=True):
             changed[place] = leaf
-        return conditions.evaluated(jax.tree.unflatten(form, changed), fixed_x)
+        return conditions.evaluated(jax.tree.unflatten(form, changed), x)
 
     some = tuple(jnp.asarray(leaves[i]) for i in places)
 
@@ -77,15 +88,15 @@ def _implicit_jvp(conditions: Conditions, primals, tangents):
 
     def forward(moved):
         # of products that have a rule for reverse mode alone the transpose of that is forward mode
-        zeros = jax.tree.map(jnp.zeros_like, (x, value))
+        zeros = jax.tree.map(jnp.zeros_like, like)
         of_F, of_f = jax.vjp(pulled, zeros)[1](moved)[0]
-        return _negative(conditions.solve(parameters, fixed_x, of_F)), of_f
+        return _negative(conditions.solve(parameters, x, of_F)), of_f
 
     def reverse(cotangent):
         of_x, of_value = cotangent
-        return pulled((_negative(conditions.transposed(parameters, fixed_x, of_x)), of_value))
+        return pulled((_negative(conditions.transposed(parameters, x, of_x)), of_value))
 
-    return (x, value), _linear(forward, reverse, operand, (x, value))
+    return _linear(forward, reverse, operand, like)
 
 
 implicit.defjvp(_implicit_jvp, symbolic_zeros=True)

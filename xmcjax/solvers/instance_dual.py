@@ -192,6 +192,7 @@ def _seed_of(key) -> jax.Array:
 
 
 @needs_threads_of_jax
+@jax.jit
 def step(problem: Problem, hp: HParams, state: State) -> State:
     """One epoch of every lane that is running; the others stay as they are.
 

@@ -188,6 +188,7 @@ def init(problem: LaneProblem, w0=None, b0: ArrayLike = 0.0) -> State:
 
 
 @needs_threads_of_jax
+@jax.jit
 def step(problem: LaneProblem, hp: HParams, state: State) -> State:
     """One Newton step of every lane that is fresh or running; the others stay as they are.
 

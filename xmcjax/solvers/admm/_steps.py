@@ -304,6 +304,7 @@ def _start_from(problem: Problem, alpha: jax.Array) -> State:
 
 
 @needs_threads_of_jax
+@jax.jit
 def step(problem: Problem, hp: HParams, state: State) -> State:
     """One step of every lane that is running; the others stay as they are.
 

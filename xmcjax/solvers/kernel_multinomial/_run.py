@@ -19,6 +19,7 @@ from xmcjax.solvers.kernel_multinomial._systems import HParams
 
 
 @needs_threads_of_jax
+@jax.jit
 def step(problem: KernelProblem, hp: HParams, state: State) -> State:
     """One step of every lane that is running; by Newton's method once nonlinear CG has no lane left.
 

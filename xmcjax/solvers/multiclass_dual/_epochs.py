@@ -191,6 +191,7 @@ def _assess(problem: MulticlassProblem, state: State, found: Certificate) -> Sta
 
 
 @needs_threads_of_jax
+@jax.jit
 def step(problem: MulticlassProblem, hp: HParams, state: State) -> State:
     """One epoch of a state that is running; any other stays as it is.
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 
+from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers._implicit import Conditions, differentiable, system_tolerance
 from xmcjax.solvers._protocol import Solution, Solver, Weights, check_state
 from xmcjax.solvers.multinomial import auto, newton
@@ -26,6 +28,8 @@ def _init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
     return METHODS[auto.first(problem, compiled=True)].init(problem, hp, W0, b0)
 
 
+@needs_threads_of_jax
+@jax.jit
 def _step(problem: Problem, hp: HParams, state: State) -> State:
     return METHODS[auto.first(problem, compiled=True)].step(problem, hp, state)
 
