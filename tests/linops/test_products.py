@@ -93,6 +93,13 @@ def test_a_lane_keeps_its_bits_in_any_company(dtype):
             np.testing.assert_array_equal(b[:, 0], w[:, l])
 
 
+def test_one_column_is_multiplied_as_a_row():
+    """XLA has no fast product of a transposed matrix and a column on CPUs."""
+    F, C = linops.make(np.ones((7, 3), np.float32)), jnp.ones((7, 1), jnp.float32)
+    for product in (F.rmatmat, F.squared_rmatmat):
+        assert "tensor<7x3xf32>) -> tensor<3x7xf32>" not in jax.jit(product).lower(C).as_text()
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_no_rows_and_no_entries(backend):
     F = linops.make(sp.csr_matrix((3, 4)), np.float32, backend=backend)
