@@ -73,6 +73,7 @@ from xmcjax.solvers import (
     _admm_blocks,
     _admm_dense,
     _admm_sparse,
+    _anderson,
     _certified,
     _cg,
     _entropic,
@@ -162,6 +163,8 @@ admm_blocks = _admm_blocks
 admm_dense = _admm_dense
 admm_sparse = _admm_sparse
 admm_steps = _admm.steps
+Look = _admm.Look
+Extrapolation = _anderson.Extrapolation
 entropic = _entropic
 smoothed = _formulations.smoothed
 search = _search

@@ -13,7 +13,8 @@ end the search where that suffices.
 
 ρ is free of scale in the beginning, 3 ‖α‖ / ‖XW‖ with ‖α‖² = αᵀM α, or what the steps ask for at least where
 α is far from the optimum. Afterwards it balances what a step changes: r = ‖Δα‖² / (ρ² ‖XΔ‖²), and ρ is
-multiplied by √r where r is not within [1/2.5, 2.5], or [1/1.5, 1.5] where another ρ costs nothing.
+multiplied by √r where r is not within [1/2.5, 2.5], or [1/1.5, 1.5] where another ρ costs nothing. Of steps
+that are extrapolated r is the geometric mean since ρ was looked at last.
 
 The steps are those of :mod:`xmcjax.solvers._admm_blocks` (native, dense features), of
 :mod:`xmcjax.solvers._admm_dense` or of :mod:`xmcjax.solvers._admm_sparse`.
@@ -142,7 +143,7 @@ def _steps(split: Splitting, C: float, tol: float, most: int, told: Told | None)
     split.use(rho)
     best_primal, best_dual, gap, step = np.inf, -np.inf, np.inf, 0
     fallen, risen, since, due = np.inf, 0.0, 0, _EVERY
-    extrapolation = split.extrapolation
+    extrapolation, ratios = split.extrapolation, list[float]()
     nearly = _NEARLY * tol
     early, balanced = (_EARLY_FREE, _BALANCED_FREE) if split.free else (_EARLY, _BALANCED)
     while True:
@@ -179,10 +180,13 @@ def _steps(split: Splitting, C: float, tol: float, most: int, told: Told | None)
             further.begin()
         changed, moved = split.move(count)
         step += count
+        curved = rho * (rho * moved)
+        ratio = changed / curved if curved > 0 else 1.0
+        ratios = [*ratios, ratio] if further and ratio > 0 else []
         if step in early or step >= due:
             due = step + max(_EVERY, int(_PART * step))
-            curved = rho * (rho * moved)
-            ratio = changed / curved if curved > 0 else 1.0
+            if ratios:  # of a single step after an extrapolation it may be anything
+                ratio, ratios = float(np.exp(np.mean(np.log(ratios)))), []
             if not 1 / balanced <= ratio <= balanced:
                 rho = float(np.clip(rho * np.sqrt(ratio), max(first / _RANGE, _TINY), first * _RANGE))
                 split.use(rho)

@@ -1,7 +1,9 @@
 """Anderson's extrapolation of a fixed-point iteration, where its steps alone take thousands.
 
 Rounds of steps begin at positions x_i and end at g_i, with residuals f_i = g_i − x_i. After round k the next
-one begins at g_k − Σ γ_i (g_{i+1} − g_i), for the γ that makes ‖f_k − Σ γ_i (f_{i+1} − f_i)‖ least.
+one begins at g_k − Σ γ_i (g_{i+1} − g_i), for the γ that makes ‖f_k − Σ γ_i (f_{i+1} − f_i)‖ least. Where the
+residual of a round from there is much longer, the steps go back to g_k: far from the pieces of a map that is
+linear only piece by piece they may stay for good.
 
 Anderson, "Iterative procedures for nonlinear integral equations", 1965; Walker and Ni, "Anderson acceleration
 for fixed-point iterations", 2011.
@@ -15,7 +17,8 @@ import numpy as np
 
 # Rounds that are remembered; the weight of ‖γ‖², relative to the mean square of the differences.
 _MEMORY, _REGULAR = 10, 1e-8
-# A residual so many times as long as the one before: what was remembered is of other pieces.
+# A residual so many times as long as the one before: what was remembered is of other pieces, and the steps go
+# back to where they were.
 _WORSE = 2
 
 
@@ -56,11 +59,13 @@ class Extrapolation:
         self._from = self._steps.position()
 
     def end(self) -> None:
-        """After a round: moves on."""
+        """After a round: moves on, or back."""
         residual = self._steps.position() - self._from
         length = float(np.linalg.norm(residual))
-        if length > _WORSE * self._length:
-            self._seen = []
+        if self._seen and not length <= _WORSE * self._length:
+            self._steps.put(self._seen[-1][1])
+            self.forget()
+            return
         self._length = length
         self._seen = [*self._seen[-_MEMORY:], (residual, self._steps.state())]
         if len(self._seen) < 2 or not np.isfinite(length):
