@@ -70,16 +70,19 @@ def run(options: Options) -> None:
     metrics = {name: RANKING_METRICS[name] for name in ("P", "top")}
     _report.print_lines(
         [
-            "\nper cent of the test rows (P: precision at k, top: the class is among the k best;",
+            "",
+            "per cent of the test rows (P: precision at k, top: the class is among the k best;",
             "with one class per row, P@3 cannot exceed 33.3 and P@5 not 20.0)",
         ]
     )
     _report.print_metrics(demo.Y_test, labels, _KS, metrics)
     _report.print_lines(
         [
-            "\nwords of a test row -> predicted NAICS codes, best first [true code]",
+            "",
+            "words of a test row -> predicted NAICS codes, best first [true code]",
             *_examples(demo, labels),
-            f"\nThe model is in {directory.resolve()}",
+            "",
+            f"The model is in {directory.resolve()}",
         ]
     )
 

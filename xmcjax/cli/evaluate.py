@@ -255,7 +255,7 @@ def _print_bins(truth: Dataset, labels: np.ndarray, ks, frequencies, edges: tupl
         held = min(k, labels.shape[1])
         found = by_frequency(truth.y, labels, held, frequencies=frequencies, edges=edges)
         precision = found.precision * (held / k)
-        _report.print_lines([f"\n{'rows in training':<18}{'labels':>8}{f'P@{k}':>8}{f'R@{k}':>8}"])
+        _report.print_lines(["", f"{'rows in training':<18}{'labels':>8}{f'P@{k}':>8}{f'R@{k}':>8}"])
         _report.print_lines(
             f"{name:<18}{found.labels[i]:>8}{100 * precision[i]:>8.2f}{100 * found.recall[i]:>8.2f}"
             for i, name in enumerate(names)
