@@ -1,7 +1,7 @@
 """JAX computes in threads, which a forked process does not have: it would wait for them for ever.
 
 What needs them says so at once in such a process. What needs none works there: ``MulticlassSVC`` and
-one-vs-all training of sparse features on the native kernels, and ``predict`` of linear classifiers.
+one-vs-all training on the native kernels, and ``predict`` of linear classifiers.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -53,6 +55,25 @@ def test_newton_follows_where_steps_for_all_rows_do_not_end(monkeypatch):
     X, y = rng.normal(size=(600, 20)) * np.logspace(0, 3, 20), rng.integers(0, 6, 600)
     found = md.run(X.astype(np.float32), y, formulation="cs", C=100.0)
     assert found.status == Status.CONVERGED and found.gap <= 1e-3 and found.newton_steps > 0
+
+
+def test_steps_for_all_rows_go_on_where_newton_does_not_end_either():
+    rng = np.random.default_rng(0)
+    y = np.arange(2000) % 5
+    noise = rng.normal(size=(5, 30)), rng.normal(size=(2000, 30))
+    X = 30 * (np.eye(5)[y] @ noise[0] * 0.5 + noise[1] * np.logspace(0, -3, 30))
+    told = []
+    found = md.run(X, y, formulation="cs", C=1e3, max_epochs=1500, observe=told.append)
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3
+    methods = [a.method for a, b in itertools.pairwise(told) if a.method != b.method]
+    assert methods[-2:] == ["steps for all rows at once", "Newton's method"]
+    assert told[-1].method == "steps for all rows at once"
+
+
+@pytest.mark.parametrize("formulation", ["cs", "ovr", "ovr_squared", "ww", "llw"])
+def test_no_features(formulation):
+    found = md.run(np.zeros((6, 0), np.float32), [0, 1, 2, 0, 1, 2], formulation=formulation)
+    assert found.status == Status.CONVERGED and found.W.shape == (0, 3)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

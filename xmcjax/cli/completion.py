@@ -54,7 +54,7 @@ def run(options: Options) -> None:
     text = script(flags_of_commands(COMMANDS, COMMON), COMMANDS)
     if options.shell == "zsh":
         text = f"autoload -U +X compinit bashcompinit && compinit && bashcompinit\n{text}"
-    _report.print_lines([text])
+    _report.print_lines(text.split("\n"))
     _report.print_values("script", text)
 
 

@@ -107,7 +107,7 @@ def balanced(loss: MarginLoss, z: np.ndarray, y: np.ndarray, c: np.ndarray) -> f
 def of_margins(loss: MarginLoss, margins) -> tuple[np.ndarray, np.ndarray]:
     """φ and φ' of some margins, [k], in float32."""
     margins = np.asarray(margins, np.float32)
-    filled = np.zeros(-(-len(margins) // _AT_ONCE) * _AT_ONCE, np.float32)
+    filled = np.zeros(max(1, -(-len(margins) // _AT_ONCE)) * _AT_ONCE, np.float32)
     filled[: len(margins)] = margins
     parts = [derivatives(loss, part, np.ones_like(part)) for part in filled.reshape(-1, _AT_ONCE)]
     value, slope, _ = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))

@@ -102,6 +102,8 @@ class _Methods:
             self._attempt(lambda tol, alpha: self._admm(tol, alpha, most))
             if self._goes_on and self._small and not self._direct:
                 self._attempt(self._newton)
+            if self._goes_on and most < np.inf:
+                self._attempt(lambda tol, alpha: self._admm(tol, alpha, np.inf))
         if self._goes_on and self._formulation == "llw":
             self._attempt(lambda tol, alpha: self._sparse_admm(self._rows, tol, alpha))
         if self._goes_on and self._rows.dtype != np.float64:
@@ -279,7 +281,9 @@ class _Methods:
         if self._splits and self._formulation in _UNKNOWNS:
             # n d r + r³/3 products of matrices, of which 25 take as long as one of the n d m of a pass
             (n, d), r = self._X.shape, min(self._X.shape)
-            return min(_EARLY + _OF_SYSTEM * (r + r**3 / (3 * n * d)) / (25 * self._m), _SHARE * self._most)
+            return min(
+                _EARLY + _OF_SYSTEM * (r + r**3 / max(3 * n * d, 1)) / (25 * self._m), _SHARE * self._most
+            )
         if self._separate:
             # a Newton step factorises d³/3 for each class, several times as fast as a pass reads entries of X
             passes = _FACTOR * self._X.shape[1] ** 3 / max(self._rows.nnz, 1)
