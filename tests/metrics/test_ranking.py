@@ -1,6 +1,7 @@
 """Ranking metrics against loops written from the definitions, and against values worked out by hand."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -22,6 +23,12 @@ def random_problem(seed, n=40, n_labels=25, ties=False):
 def ranked(row_scores):
     """Labels by falling score, ties by the lower label: the definition."""
     return sorted(range(len(row_scores)), key=lambda l: (-row_scores[l], l))
+
+
+def order_of(scores):
+    """Label numbers of all rows in that order; −1 for the score −∞."""
+    order = np.argsort(-scores, axis=1, kind="stable")
+    return np.where(np.take_along_axis(scores, order, axis=1) == -np.inf, -1, order)
 
 
 def loop_precision(Y, scores, k):
@@ -84,6 +91,26 @@ def test_equals_the_definition(seed, ties, k):
     assert metrics.mean_reciprocal_rank(Y, scores) == expect(loop_mrr(dense, scores), abs=1e-12)
     accuracy = np.mean([any(dense[i, l] for l in ranked(scores[i])[:k]) for i in range(len(dense))])
     assert metrics.topk_accuracy(Y, scores, k) == expect(accuracy, abs=1e-12)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_best_rank_is_counted_without_an_order_of_all(ties):
+    rng = np.random.default_rng(3)
+    scores = rng.standard_normal((400, 500))
+    scores = np.round(scores) if ties else scores
+    scores[:, ::7] = -np.inf
+    scores[5] = -np.inf
+    y = rng.integers(0, 500, 400)
+    tracemalloc.start()
+    found = metrics.mean_reciprocal_rank(y, scores)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < scores.nbytes / 2
+    assert found == metrics.mean_reciprocal_rank(y, order_of(scores))
+    for k in (1, 3, 600):
+        ordered = order_of(scores)[:, :k]
+        ordered = np.pad(ordered, ((0, 0), (0, k - ordered.shape[1])), constant_values=-1)
+        assert metrics.mean_reciprocal_rank(y, scores, k) == metrics.mean_reciprocal_rank(y, ordered, k)
 
 
 @pytest.mark.parametrize("form", ["float32", "csr", "csr unsorted", "numbers", "int32 numbers"])

@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.metrics import f1_score
 
-from xmcjax.metrics import above_thresholds, f1_thresholds, label_precision_recall, macro_f1
+from xmcjax.metrics import _thresholds, above_thresholds, f1_thresholds, label_precision_recall, macro_f1
 
 
 def f1_of(true, z, threshold):
@@ -48,6 +48,15 @@ def test_dense_scores(seed, ties):
     both = f1_score(Y, P.toarray(), average="macro", zero_division=0)
     assert macro_f1(Y.astype(int), P) == pytest.approx(both)
     assert both >= max(f1_score(Y, t <= Z, average="macro", zero_division=0) for t in np.unique(Z)) - 1e-12
+
+
+@pytest.mark.parametrize("form", [np.asarray, lambda Z: sp.csr_array(np.where(Z > 0, Z, 0))])
+def test_labels_in_blocks_have_the_same_thresholds(form, monkeypatch):
+    Y, Z = drawn(6, ties=True)
+    expected = f1_thresholds(Y.astype(int), form(Z))
+    for block in (1, 90):
+        monkeypatch.setattr(_thresholds, "_BLOCK", block)
+        np.testing.assert_array_equal(f1_thresholds(Y.astype(int), form(Z)), expected)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -161,9 +161,7 @@ def top_k_dense(scores: np.ndarray, k: int) -> np.ndarray:
     step = max(1, _BLOCK_ELEMENTS // n_labels)
     for start in range(0, n, step):
         block = scores[start : start + step]
-        if np.isnan(block).any():
-            row, column = np.argwhere(np.isnan(block))[0]
-            raise ValueError(f"predictions: expected numbers, found nan in row {start + row}, label {column}")
+        _check_numbers(block, start)
         # Everything above the k-th largest value is in; of the values equal to it, the first columns.
         threshold = np.partition(block, n_labels - width, axis=1)[:, n_labels - width, None]
         above = block > threshold
@@ -179,6 +177,42 @@ def top_k_dense(scores: np.ndarray, k: int) -> np.ndarray:
         columns[np.take_along_axis(values, order, axis=1) == -np.inf] = -1
         top[start : start + step, :width] = columns
     return top
+
+
+def _check_numbers(block: np.ndarray, start: int) -> None:
+    """Raises a ValueError for NaN among scores of rows from `start` on."""
+    if np.isnan(block).any():
+        row, column = np.argwhere(np.isnan(block))[0]
+        raise ValueError(f"predictions: expected numbers, found nan in row {start + row}, label {column}")
+
+
+def first_ranks(scores: np.ndarray, truth: Truth) -> np.ndarray:
+    """The rank of each row's best true label among dense scores, int64 [n] from 1; 0 where none is ranked.
+
+    Ranks are those of :func:`top_k_dense`, counted: how many scores are above, and how many are equal and
+    stand before.
+    """
+    _check_shape(scores, truth, "scores")
+    n, n_labels = scores.shape
+    best, column = np.full(n, -np.inf, scores.dtype), np.zeros(n, np.int64)
+    some = np.flatnonzero(truth.counts)
+    if some.size:
+        values, starts = scores[truth.rows, truth.labels], truth.indptr[some]
+        best[some] = np.maximum.reduceat(values, starts)
+        places = np.where(values == best[truth.rows], truth.labels, n_labels)
+        column[some] = np.minimum.reduceat(places, starts)
+    rank = np.zeros(n, np.int64)
+    step = max(1, _CACHED_ELEMENTS // max(1, n_labels))
+    for start in range(0, n, step):
+        block, least = scores[start : start + step], best[start : start + step, None]
+        _check_numbers(block, start)
+        above = np.count_nonzero(block > least, axis=1)
+        rank[start : start + step] = above + 1
+        tied = np.flatnonzero(np.count_nonzero(block >= least, axis=1) > above + 1)
+        before = np.arange(n_labels) < column[start + tied, None]
+        rank[start + tied] += np.count_nonzero((block[tied] == least[tied]) & before, axis=1)
+    rank[best == -np.inf] = 0
+    return rank
 
 
 def stored_once(scores, name: str) -> sp.csr_array:

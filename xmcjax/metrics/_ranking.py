@@ -26,7 +26,15 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._arguments import whole_number
-from xmcjax.metrics._labels import Truth, as_predictions, as_truth, hits, is_label_numbers, top_k
+from xmcjax.metrics._labels import (
+    Truth,
+    as_predictions,
+    as_truth,
+    first_ranks,
+    hits,
+    is_label_numbers,
+    top_k,
+)
 
 
 def _discounts(k: int) -> np.ndarray:
@@ -235,13 +243,12 @@ def mean_reciprocal_rank(Y_true, predictions, k: int | None = None) -> float:
         0.75
     """
     truth = as_truth(Y_true)
-    if k is not None:
-        k = whole_number("k", k, 1)
-    else:
-        predictions = as_predictions(predictions)
-        if not sp.issparse(predictions) and not is_label_numbers(predictions):
-            # All L ranks of dense scores: an order of every row.
-            k = max(1, predictions.shape[-1])
+    k = k if k is None else whole_number("k", k, 1)
+    predictions = as_predictions(predictions)
+    if not sp.issparse(predictions) and not is_label_numbers(predictions):
+        rank = first_ranks(predictions, truth)
+        ranked = (rank > 0) if k is None else (rank > 0) & (rank <= k)
+        return float(np.mean(ranked / np.maximum(rank, 1)))
     found = hits(truth, top_k(predictions, truth, k))
     if found.shape[1] == 0:
         return 0.0

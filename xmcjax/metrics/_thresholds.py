@@ -6,11 +6,16 @@ Z. C. Lipton, C. Elkan and B. Naryanaswamy, "Optimal thresholding of classifiers
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax.metrics._labels import as_label_matrix, stored_once
+
+# Scores of which the thresholds are found at a time.
+_BLOCK = 1 << 18
 
 
 def f1_thresholds(Y_true, predictions) -> np.ndarray:
@@ -40,16 +45,18 @@ def f1_thresholds(Y_true, predictions) -> np.ndarray:
         [-2.0, inf]
     """
     Y, scores = _pairs(Y_true, predictions)
-    order = np.lexsort((-scores.data, scores.indices))
-    labels, z, true = scores.indices[order], scores.data[order], _true(Y, scores)[order]
     n_labels = Y.shape[1]
-    begin = np.searchsorted(labels, np.arange(n_labels))
-    end = np.searchsorted(labels, np.arange(n_labels), side="right")
+    # the stored scores label by label, as their places among those row by row
+    places = sp.csr_array((np.arange(scores.nnz), scores.indices, scores.indptr), shape=scores.shape).tocsc()
+    begin, true = places.indptr.astype(np.int64), _true(Y, scores)
     counts = np.bincount(Y.indices, minlength=n_labels)
     found = np.full(n_labels, np.inf)
-    for label in np.flatnonzero((counts > 0) & (end > begin)).tolist():
-        part = slice(begin[label], end[label])
-        found[label] = _best(z[part], true[part], int(counts[label]))
+    # of labels that may have a threshold some at a time, so that the arrays stay small
+    possible = np.flatnonzero((counts > 0) & (begin[1:] > begin[:-1]))
+    sizes = begin[possible + 1] - begin[possible]
+    for labels, of in _blocks(possible, sizes):
+        at = places.data[np.repeat(begin[labels] - np.cumsum(of) + of, of) + np.arange(of.sum())]
+        found[labels] = _best(scores.data[at], true[at], of, counts[labels])
     return found
 
 
@@ -83,25 +90,45 @@ def above_thresholds(predictions, thresholds) -> sp.csr_array:
     return sp.csr_array(entries, shape=scores.shape)
 
 
-def _best(z: np.ndarray, true: np.ndarray, count: int) -> float:
-    """The threshold of one label.
+def _blocks(labels: np.ndarray, sizes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Labels some at a time with the numbers of their scores, at most _BLOCK in all or one label."""
+    last = np.cumsum(sizes)
+    first, before = 0, 0
+    while first < len(labels):
+        end = max(first + 1, int(np.searchsorted(last, before + _BLOCK, side="right")))
+        yield labels[first:end], sizes[first:end]
+        first, before = end, int(last[end - 1])
+
+
+def _best(z: np.ndarray, true: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The thresholds of some labels.
 
     Args:
-        z: its scores, descending.
+        z: their scores, label after label.
         true: whether the rows of these have the label.
-        count: rows that have it, with and without a score.
+        sizes: scores of each label, at least one.
+        counts: rows that have it, with and without a score.
     """
-    hits = np.cumsum(true)
-    f1 = 2 * hits / (np.arange(1, len(z) + 1) + count)
+    end = np.cumsum(sizes)
+    begin = end - sizes
+    label = np.repeat(np.arange(len(sizes)), sizes)
+    if (sizes == sizes[0]).all():
+        order = (np.argsort(-z.reshape(len(sizes), -1), axis=1) + begin[:, None]).ravel()
+    else:
+        order = np.lexsort((-z, label))
+    z, hits = z[order], np.cumsum(true[order])
+    hits -= np.repeat(np.where(begin > 0, hits[begin - 1], 0), sizes)
+    place = np.arange(len(z))
+    f1 = 2 * hits / (place - begin[label] + 1 + counts[label])
     cut = np.append(z[1:] < z[:-1], True)  # equal scores are predicted together
+    cut[end - 1] = True
     f1[~cut] = -1
-    last = int(np.argmax(f1))  # the first of equal ones
-    if f1[last] <= 0:
-        return np.inf
-    if last + 1 == len(z):
-        return float(z[last])
-    middle = z[last] / 2 + z[last + 1] / 2
-    return float(middle if z[last + 1] < middle <= z[last] else z[last])
+    most = np.maximum.reduceat(f1, begin)
+    last = np.minimum.reduceat(np.where(f1 == most[label], place, len(z)), begin)  # the first of equal ones
+    least, following = z[last], z[np.minimum(last + 1, end - 1)]
+    middle = least / 2 + following / 2
+    limit = np.where((following < middle) & (middle <= least), middle, least)
+    return np.where(most > 0, limit, np.inf)
 
 
 def _stored(scores) -> sp.csr_array:
@@ -148,6 +175,11 @@ def _pairs(Y_true, predictions) -> tuple[sp.csr_array, sp.csr_array]:
 def _true(Y: sp.csr_array, scores: sp.csr_array) -> np.ndarray:
     """Whether the row of each stored score has its label."""
     n, n_labels = Y.shape
-    keys = np.repeat(np.arange(n), np.diff(Y.indptr)) * n_labels + Y.indices
-    wanted = np.repeat(np.arange(n), np.diff(scores.indptr)) * n_labels + scores.indices
-    return np.isin(wanted, keys)
+    keys = np.repeat(np.arange(n), np.diff(scores.indptr)) * n_labels + scores.indices
+    wanted = np.repeat(np.arange(n), np.diff(Y.indptr)) * n_labels + Y.indices
+    place = np.searchsorted(keys, wanted)
+    there = place < len(keys)
+    there[there] = keys[place[there]] == wanted[there]
+    true = np.zeros(len(keys), bool)
+    true[place[there]] = True
+    return true
