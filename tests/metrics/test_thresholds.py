@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.metrics import f1_score
 
-from xmcjax.metrics import _thresholds, above_thresholds, f1_thresholds, label_precision_recall, macro_f1
+from xmcjax.metrics import above_thresholds, f1_thresholds, label_precision_recall, macro_f1
 
 
 def f1_of(true, z, threshold):
@@ -55,7 +55,7 @@ def test_labels_in_blocks_have_the_same_thresholds(form, monkeypatch):
     Y, Z = drawn(6, ties=True)
     expected = f1_thresholds(Y.astype(int), form(Z))
     for block in (1, 90):
-        monkeypatch.setattr(_thresholds, "_BLOCK", block)
+        monkeypatch.setattr("xmcjax.metrics._thresholds._BLOCK", block)
         np.testing.assert_array_equal(f1_thresholds(Y.astype(int), form(Z)), expected)
 
 
