@@ -136,6 +136,7 @@ CONVERTED = {
     "metrics._f1._counts": CHECKED,
     "metrics._labels.as_label_matrix": CHECKED,
     "metrics._thresholds.above_thresholds": OWN,
+    "metrics._thresholds.f1_thresholds": OWN,
     "metrics._labels.stored_once": CHECKED,
     "models._arrays.ArrayModel.__init__": CHECKED,
     "models._calibrator.Calibrator.add": CHECKED,
