@@ -214,11 +214,16 @@ def dense(X, name: str = "X") -> np.ndarray:
         TypeError: a masked array, a sparse matrix, or values that are no real numbers.
         ValueError: rows of different length.
     """
-    if is_sparse(X):
-        raise TypeError(
-            f"{name}: expected a dense array of real numbers, found a sparse matrix ({type(X).__name__})"
-        )
+    refuse_no_array(X, name)
     return _real(X, name, "an array")
+
+
+def refuse_no_array(X, name: str) -> None:
+    """TypeError where X is a sparse matrix or None."""
+    if is_sparse(X):
+        raise no_numbers(name, f"a sparse matrix ({type(X).__name__})", "a dense array")
+    if X is None:
+        raise no_numbers(name, "NoneType", "an array")
 
 
 def _real(X, name: str, expected: str) -> np.ndarray:

@@ -36,6 +36,22 @@ def total(f, labels, scores):
     return jnp.sum(f(scores, labels))
 
 
+SPARSE = sp.csr_array(Z)
+NO_ARRAYS = {"a dense array of real numbers, found a sparse matrix": SPARSE, "found NoneType": None}
+
+
+def of_no_arrays():
+    for words, wrong in NO_ARRAYS.items():
+        for f in PLAIN.values():
+            yield partial(f, wrong, Y), TypeError, f"(scores|duals): expected .*{words}"
+        yield partial(losses.topk_hinge, wrong, Y, 2), TypeError, f"scores: expected .*{words}"
+        for of in (losses.multilabel_hinge, losses.multilabel_cross_entropy):
+            yield partial(of, wrong, Z), TypeError, f"scores: expected .*{words}"
+            yield partial(of, Z, wrong), TypeError, f"targets: expected .*{words}"
+        for f in (projections.simplex, partial(projections.topk_cone, k=2)):
+            yield partial(f, wrong), TypeError, f"x: expected .*{words}"
+
+
 def of_losses():
     for f in PLAIN.values():
         for scores in (Z.astype(int), Z.astype(bool), Z.astype(complex)):

@@ -153,6 +153,7 @@ def checked(scores, labels, where) -> tuple[jax.Array, jax.Array, jax.Array | No
 def checked_scores(name: str, scores) -> jax.Array:
     """[..., m] of floating point numbers, m ≥ 1."""
     check_threads_of_jax()
+    _sparse.refuse_no_array(scores, name)
     scores = jnp.asarray(scores)
     if not jnp.issubdtype(scores.dtype, jnp.floating):
         raise TypeError(f"expected {name} of a floating point dtype, got {scores.dtype}")
@@ -163,6 +164,7 @@ def checked_scores(name: str, scores) -> jax.Array:
 
 def checked_targets(targets, name: str, values: jax.Array) -> jax.Array:
     """Real numbers of the shape of the values, which have this name."""
+    _sparse.refuse_no_array(targets, "targets")
     targets = jnp.asarray(targets)
     if not (jnp.issubdtype(targets.dtype, jnp.integer) or jnp.issubdtype(targets.dtype, jnp.floating)):
         raise TypeError(f"expected targets of real numbers, got {targets.dtype}")

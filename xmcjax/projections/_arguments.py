@@ -16,6 +16,7 @@ from xmcjax._fork import check_threads_of_jax
 def vectors(x) -> jax.Array:
     """x as an array of floats whose last axis is projected."""
     check_threads_of_jax()
+    _sparse.refuse_no_array(x, "x")
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(f"expected x of a floating dtype, got {x.dtype}")
