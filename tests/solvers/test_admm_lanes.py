@@ -259,6 +259,26 @@ def test_a_gap_that_rounding_keeps_is_said():
     assert 1e-12 < float(found.diagnostics.gap[0]) < 1e-2
 
 
+def two_units(seed):
+    """Two classes that a line through features of different units separates."""
+    rng = np.random.default_rng(seed)
+    X = np.round(rng.normal(size=(40, 2)) * [1, 1e3])
+    return X, (X @ rng.normal(size=2) > 0).astype(int)
+
+
+@pytest.mark.parametrize("formulation", ["cs", "ovr"])
+def test_weights_of_dual_variables_end_it_where_others_go_round_them(formulation):
+    X, y = two_units(4)
+    X = np.hstack([X, np.ones((40, 1))])
+    found = admm.solve(X, y, formulation=formulation, C=9.328, tol=1e-3)
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3 and found.epochs < 200
+
+
+def test_what_is_certified_is_converged_where_the_steps_are_over():
+    found = admm.solve(*two_units(0), formulation="cs", C=9.328, tol=1e-3, max_epochs=10)
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3 and found.epochs == 10
+
+
 def test_no_certificate_in_jit():
     lanes, hp = separable(1.0)
     state = jax.jit(admm.run)(lanes, hp, admm.init(lanes))

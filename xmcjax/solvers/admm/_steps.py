@@ -10,8 +10,8 @@ features in the basis of the eigenvectors E of XᵀX, X̃ = X E and X̃ᵀX̃ = 
 with the functions of :mod:`xmcjax.solvers._formulations`, V = −X̃ᵀ coefficients(α) and κ = 1.8; W = −V at the
 optimum. Rows that a lane leaves out have α = 0, so that all lanes share the basis. P(W) and D(α⁺) are known
 in every step, and the best of both are kept: a lane ends by its relative gap (P − D)/P. D is that of α⁺,
-shortened where that is better, and where P no longer falls, as rounding to float32 has it, that of weights
-that are a little longer counts.
+shortened where that is better. Where P no longer falls, that of the weights of the best α⁺ counts too,
+around which W may go for long, and as rounding to float32 has it, that of weights that are a little longer.
 
 Each lane has a ρ of its own: 3 ‖α‖ / ‖XW‖ at first, and multiplied by √r with r = ‖Δα‖² / (ρ² ‖XΔ‖²) every 10
 steps until step 100, every 50 until step 1,000, every 500 until 10,000 and so on, where r is not within
@@ -58,8 +58,8 @@ _EARLY, _DECADES, _BALANCED, _RANGE = 10, (100, 1000, 10_000, 100_000), 1.5, 1e8
 # four fifths of all steps. Progress is a gap that falls by a tenth, or a dual that rises by a twentieth.
 # Lanes of float64 go as long without any while ρ is far from its best, and end well all the same.
 _IDLE = 800
-# Steps in float32 without progress after which longer weights are tried, and by how much, in units of its
-# rounding.
+# Steps without progress after which the weights of dual variables are tried, and in float32 longer ones, and
+# by how much, in units of its rounding.
 _TRIED, _LONGER = 20, (8, 64, 512, 4096, 32768)
 # Of the largest number: by how much those of a state differ at most that is taken for one of this problem.
 _ALIKE = 1e-3
@@ -321,13 +321,13 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
     """
     form, rows, k = problem.formulation, _rows(problem), problem.k
     rho = state.rho[:, None]
-    h = form.gains(_product(problem.features, state.weights), rows.y)
-    if problem.members is not None:
-        h = jnp.where(problem.members, h, -jnp.inf)
+    due = (state.status == Status.RUNNING) & ((state.steps % _CHECK == 0) | (state.steps >= hp.max_steps))
+    idle = due & (state.steps - state.since >= _TRIED)
+    state = jax.lax.cond(jnp.any(idle), lambda: _of_dual(problem, rows, state, idle), lambda: state)
+    h = _gains(problem, rows, _product(problem.features, state.weights))
     found = form.row_map(form.metric(state.dual) + rho * h, rows.y, rho, rows.C, k)
     new = jnp.where(rows.there, found, 0)
     sums = _sums(problem, rows, new)
-    due = (state.status == Status.RUNNING) & ((state.steps % _CHECK == 0) | (state.steps >= hp.max_steps))
     state = jax.lax.cond(
         jnp.any(due), lambda: _looked(problem, rows, hp, state, h, new, sums, due), lambda: state
     )
@@ -348,6 +348,27 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
         sums=moved(state.sums, sums - state.sums),
         rho=new_rho,
         steps=steps,
+    )
+
+
+def _gains(problem: Problem, rows: _Rows, scores: jax.Array) -> jax.Array:
+    """h of scores, [n, lanes, m]; −inf of classes that are none of a lane."""
+    h = problem.formulation.gains(scores, rows.y)
+    return h if problem.members is None else jnp.where(problem.members, h, -jnp.inf)
+
+
+def _of_dual(problem: Problem, rows: _Rows, state: State, which) -> State:
+    """The state with P of the weights that the best dual variables give, where that is smaller.
+
+    Where α has settled W may still go round them.
+    """
+    V = _sums(problem, rows, state.best_dual)
+    losses = problem.formulation.losses(_gains(problem, rows, -_product(problem.features, V)), problem.k)
+    primal = _lane_sums(V * V) / 2 + _lane_sums(problem.bound.T * losses)
+    lower = which & (primal < state.primal)
+    return state._replace(
+        primal=jnp.where(lower, primal, state.primal),
+        best_weights=jnp.where(lower[:, None], -V, state.best_weights),
     )
 
 
