@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from tests.support.internals import certificates, search
 from tests.support.problems import svm_problem
+from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
 
 
@@ -78,3 +79,14 @@ def test_longer_weights_are_tried_where_they_may_help(monkeypatch):
     assert far.gap > 0.1 and looks == 3
     plain, looks = tried(monkeypatch, X, y, alpha, 1.0, 1e4)
     assert looks == 1 and plain.gap >= near.gap
+
+
+@pytest.mark.parametrize("formulation", ["ww", "llw"])
+def test_long_rows_are_certified_in_float64_too(formulation):
+    """C ‖x‖² is about 5e13: in float64 losses of weight C that are rounding were a percent of P and more."""
+    rng, y = np.random.default_rng(0), np.arange(24) % 3
+    X = np.round(1e6 * rng.normal(size=(24, 40)))
+    found = md.run(X, y, formulation=formulation, C=1.0, max_epochs=200)
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3
+    # no loss is left
+    assert found.primal == pytest.approx(np.vdot(found.W, found.W) / 2, rel=1e-9)

@@ -6,8 +6,9 @@ objectives are in float64. With V the weights in float64 and W those in the dtyp
     P(W) = ½ ‖W‖² + Σ_i loss_i(X W) ≥ min P = max D ≥ D(α) = Σ α − ½ ρ Σ α² − ½ ‖V‖²,
 
 so that P(W) − D(α) bounds how far P(W) is from its minimum, whatever rounding did before. Where many gains
-are 0 at the optimum, as where the classes can be separated, rounding to float32 makes half of them losses of
-weight C; weights longer by a few times the rounding have none of them.
+are 0 at the optimum, as where the classes can be separated, rounding makes half of them losses of weight C,
+to float32 or, where C ‖x‖² is above 1e11, in float64; weights longer by a few times the rounding have none of
+them.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ _DENSE = 0.1
 _NEGLIGIBLE, _UNSEEN, _NEAR = 1e-12, 1e-3, 8
 #: Factors by which weights of float32 are lengthened, in units of their rounding.
 LONGER = (2, 8, 32, 128, 512, 2048)
+# And of float64, where gains that smaller ones move count as 0 all the same; and the rounding of objectives
+# without losses in float64, relative to them, which gaps of such weights come near to.
+_WIDER, _SUMS = (128, 2048, 32768), 16
 
 
 class Share(NamedTuple):
@@ -86,8 +90,8 @@ def certified(
         C: weight of the losses, a number, or one for each row, [n].
         W: weights that may be better than those of the dual variables, float64 [d, m]; the latter are
             looked at where the gap of these is larger than `tol`.
-        tol: where the gap is larger, weights of float32 may be lengthened by up to 2,000 times their
-            rounding.
+        tol: where the gap is larger, weights may be lengthened by up to 2,000 times their rounding, or 33,000
+            times in float64.
         k: of the top-k losses.
         share: of this process, where several certify the same together; None for one alone.
         threads: over which the blocks of rows whose losses are summed are divided. They change no bit.
@@ -107,13 +111,18 @@ def certified(
         best = at(exact, 1.0)
         if W is not None and not best.gap <= tol and (other := at(V, 1.0)).gap < best.gap:
             best, exact = other, V
-        if best.gap > tol and np.isfinite(best.gap) and X.dtype == np.float32:
-            first, eps = best.primal, float(np.finfo(np.float32).eps)
-            for number, longer in enumerate(LONGER):
-                best = min(best, at(exact, 1 + longer * eps), key=lambda found: found.gap)
+        if best.gap > tol and np.isfinite(best.gap):
+            first, eps = best.primal, float(np.finfo(best.W.dtype).eps)
+            narrow = best.W.dtype == np.float32
+            lengths = LONGER if narrow else _WIDER
+            for number, longer in enumerate(lengths):
+                other = at(exact, 1 + longer * eps)
+                if not narrow:
+                    other = other._replace(rounding=other.rounding + _SUMS * eps * other.primal)
+                best = min(best, other, key=lambda found: found.gap)
                 if number == 1:
                     # P is convex: it falls by this at most, or by twice as much, as W is rounded
-                    most = 2 * (first - best.primal) * LONGER[-1] / longer
+                    most = 2 * (first - best.primal) * lengths[-1] / longer
                     hopeless = not first - most - dual <= tol * abs(first)
                     # all processes go on, or none
                     if share.total(np.array(float(hopeless))) > 0:
