@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from tests.support.internals import certificates, search
 from tests.support.problems import svm_problem
-from xmcjax.solvers import Status
+from xmcjax.solvers import REMEDY, Status
 from xmcjax.solvers import multiclass_dual as md
 
 
@@ -90,3 +90,8 @@ def test_long_rows_are_certified_in_float64_too(formulation):
     assert found.status == Status.CONVERGED and found.gap <= 1e-3
     # no loss is left
     assert found.primal == pytest.approx(np.vdot(found.W, found.W) / 2, rel=1e-9)
+
+
+def test_what_is_advised_is_true_in_float64_too():
+    for said in REMEDY.values():
+        assert "float64" not in said or "float64 in place of float32" in said

@@ -33,10 +33,12 @@ def remedies(more_steps: str, looser: str) -> dict[Status, str]:
     return {
         Status.MAX_STEPS: f"{more_steps}, or scale the features",
         Status.LINE_SEARCH_FAILED: (
-            f"the objective no longer falls in this precision: scale the features, {looser}, or use float64"
+            f"the objective no longer falls in this precision: scale the features, {looser}, or use float64 "
+            "in place of float32"
         ),
         Status.STALLED: (
-            f"rounding keeps the duality gap too large: scale the features, use float64, or {looser}"
+            f"rounding keeps the duality gap too large: scale the features, use float64 in place of float32, "
+            f"or {looser}"
         ),
         Status.NONFINITE: "look for huge feature values or a huge C",
     }
