@@ -64,7 +64,7 @@ DENSE_KERNELS = {
     *("softmax_hessian", "softmax_along", "softmax_along_by_class", "softmax_solve", "softmax_blocks"),
     *("softmax_right_side", "softmax_moved", "softmax_scores_by_class", "softmax_gradient_by_class"),
     *("softmax_residuals", "softmax_stepped", "softmax_distances"),
-    *("best_labels", "tree_mix", "tree_sums_below", "tree_sums_of_paths"),
+    *("lane_losses", "best_labels", "tree_mix", "tree_sums_below", "tree_sums_of_paths"),
     *("take_columns", "put_columns"),
 }
 
