@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import hashlib
 import os
 import re
 import secrets
 import shutil
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -21,8 +21,8 @@ from xmcjax._file_locks import lock
 _CANNOT_OWN = {errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 # Longest name of a file on the usual file systems.
 _LONGEST_NAME = 255
-# Seconds between looks at a folder that another one has locked, which a model's writer does for long.
-_LOOK, _LOOKS = 0.05, 20
+# Of the names of temporary files, with 16 hexadecimal digits.
+_ENDING = ".{}.tmp"
 
 
 @contextlib.contextmanager
@@ -41,8 +41,9 @@ def atomic_write(path: str | os.PathLike[str], *, alone: bool = False) -> Iterat
 
     Args:
         path: of the file.
-        alone: whether a second writer of a regular file is refused. Temporary files of writers that were
-            killed are removed then.
+        alone: whether this is to be the only writer of a regular file, and is refused while another one is
+            at work; of two that begin at the same moment both may be. Temporary files of writers that were
+            killed are removed.
 
     Raises:
         FileExistsError: another writer is at work, and this one was to be alone.
@@ -138,33 +139,40 @@ def _replacing(path: Path, target: Path, found: os.stat_result | None, alone: bo
     """A file that takes the place of ``target``; errors name ``path``, as the user wrote it."""
     if not target.parent.exists():
         raise FileNotFoundError(f"{target.parent}: expected a folder for {target.name}, found none")
-    ending = f".{secrets.token_hex(8)}.tmp"
-    stem = f".{target.name}"
-    if len(os.fsencode(stem + ending)) > _LONGEST_NAME:
-        stem = ".xmcjax"
-    scratch = target.with_name(stem + ending)
+    stem = _stem(target.name)
     # What replaces a private file is private from its first byte on.
     mode = 0o666 if found is None else 0o600
+    scratch = _beside(target, stem)
     try:
         if found is not None:
             os.close(os.open(target, os.O_WRONLY))  # a file that may not be written is not replaced either
         with contextlib.ExitStack() as stack:
-            with _one_writer(path, target.parent, stem) if alone else contextlib.nullcontext():
+            while True:
                 file = stack.enter_context(open(scratch, "xb", opener=functools.partial(os.open, mode=mode)))
+                held = lock(file.fileno())
+                if held is not False and scratch.exists():
+                    break
+                # One that looks for left-overs took it for one, before it was locked.
+                scratch.unlink(missing_ok=True)
+                scratch = _beside(target, stem)
+            if held:
+                # The lock outlives the rename: until then the file could be taken for a left-over.
+                stack.callback(os.close, os.dup(file.fileno()))
                 if alone:
-                    lock(file.fileno())
+                    _check_alone(path, scratch, stem)
             yield file
             file.flush()
             if found is not None:
                 _take_over(file.fileno(), found)
             os.fsync(file.fileno())
-        try:
-            os.replace(scratch, target)
-        except OSError as error:
-            if error.errno != errno.EBUSY or found is None:
-                raise
-            _copy_into(target, scratch)
-            scratch.unlink()
+            file.close()
+            try:
+                os.replace(scratch, target)
+            except OSError as error:
+                if error.errno != errno.EBUSY or found is None:
+                    raise
+                _copy_into(target, scratch)
+                scratch.unlink()
         _sync_folder(target.parent)
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
@@ -178,33 +186,34 @@ def _replacing(path: Path, target: Path, found: os.stat_result | None, alone: bo
         raise
 
 
-@contextlib.contextmanager
-def _one_writer(path: Path, folder: Path, stem: str) -> Iterator[None]:
-    """A context in which the only writer of a file makes its temporary file, and locks it.
+def _stem(name: str) -> str:
+    """What the names of temporary files of a file begin with; a long name is hashed."""
+    if len(os.fsencode(f".{name}{_ENDING.format('0' * 16)}")) <= _LONGEST_NAME:
+        return f".{name}"
+    return f".xmcjax-{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}"
 
-    Meanwhile the folder is locked: nobody takes what is made and not locked yet for a file that is left over.
+
+def _beside(target: Path, stem: str) -> Path:
+    return target.with_name(stem + _ENDING.format(secrets.token_hex(8)))
+
+
+def _check_alone(path: Path, own: Path, stem: str) -> None:
+    """Whether a writer, whose temporary file is made and locked, is the only one; removes left-overs.
+
+    Raises:
+        FileExistsError: another one is at work.
     """
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows, or a folder that may be written to, not listed
-        yield
+        names = os.listdir(own.parent)
+    except PermissionError:  # a folder that may be written to, not listed
         return
-    try:
-        held = lock(descriptor)
-        for _ in range(_LOOKS):
-            if held is not False:
-                break
-            time.sleep(_LOOK)
-            held = lock(descriptor)
-        for name in os.listdir(folder) if held is not None else ():
-            if re.fullmatch(re.escape(stem) + r"\.[0-9a-f]{16}\.tmp", name):
-                _check_left_over(path, folder / name, remove=bool(held))
-        yield
-    finally:
-        os.close(descriptor)
+    pattern = re.escape(stem) + _ENDING.format("[0-9a-f]{16}").replace(".", r"\.")
+    for name in names:
+        if name != own.name and re.fullmatch(pattern, name):
+            _check_left_over(path, own.with_name(name))
 
 
-def _check_left_over(path: Path, scratch: Path, remove: bool) -> None:
+def _check_left_over(path: Path, scratch: Path) -> None:
     """Whether the writer of a temporary file is gone, which is removed then.
 
     Raises:
@@ -218,8 +227,9 @@ def _check_left_over(path: Path, scratch: Path, remove: bool) -> None:
         held = lock(descriptor)
         if held is False:
             raise FileExistsError(f"{path}: expected no other writer, found one at work")
-        if held and remove:
-            scratch.unlink(missing_ok=True)
+        if held:
+            with contextlib.suppress(PermissionError):  # of another user, in a folder such as /tmp
+                scratch.unlink(missing_ok=True)
     finally:
         os.close(descriptor)
 
