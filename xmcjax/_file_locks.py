@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 
 # What file systems without such locks answer (NFS among them).
 _UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EINVAL}
+
+
+def has_locks() -> bool:
+    """Whether the operating system has such locks, which Windows has not."""
+    return importlib.util.find_spec("fcntl") is not None
 
 
 def lock(descriptor: int) -> bool | None:
@@ -18,10 +24,10 @@ def lock(descriptor: int) -> bool | None:
     Raises:
         OSError: any other answer.
     """
-    try:
-        import fcntl
-    except ModuleNotFoundError:
+    if not has_locks():
         return None
+    import fcntl
+
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

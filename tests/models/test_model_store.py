@@ -1,7 +1,9 @@
 """Writing, resuming and reading models."""
 
+import errno
 import json
 import os
+import sys
 import threading
 
 import numpy as np
@@ -286,6 +288,23 @@ def test_one_writer_at_a_time(tmp_path):
     second = ShardWriter(tmp_path / "m", META, resume=True)
     del second  # forgotten, not closed
     ShardWriter(tmp_path / "m", META, resume=True).close()
+
+
+def test_a_system_without_locks_need_not_open_folders(tmp_path, monkeypatch):
+    opened = os.open
+
+    def refuse(path, *arguments, **more):
+        if os.path.isdir(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, *arguments, **more)
+
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    monkeypatch.setattr(os, "open", refuse)
+    with ShardWriter(tmp_path / "m", META | {"n_labels": 1}) as writer:
+        assert writer._lock.held
+        writer.add(0, np.array([1], np.int32), np.array([1], np.float32))
+    assert not writer._lock.held
+    assert LinearModel.load(tmp_path / "m").coef().nnz == 1
 
 
 def test_the_callers_buffers_may_be_used_again_and_zeros_are_not_stored(tmp_path):

@@ -7,7 +7,7 @@ import os
 import weakref
 from pathlib import Path
 
-from xmcjax._file_locks import lock
+from xmcjax._file_locks import has_locks, lock
 from xmcjax.models._errors import ModelError
 
 
@@ -22,8 +22,11 @@ class DirectoryLock:
     """
 
     def __init__(self, directory: Path):
-        descriptor = os.open(directory, os.O_RDONLY)
+        # A system without such locks may not open folders either.
+        descriptor = os.open(directory, os.O_RDONLY) if has_locks() else None
         self._close = weakref.finalize(self, _close, descriptor)
+        if descriptor is None:
+            return
         try:
             held = lock(descriptor)
         except OSError:
@@ -45,7 +48,9 @@ class DirectoryLock:
         self._close()
 
 
-def _close(descriptor: int) -> None:
+def _close(descriptor: int | None) -> None:
+    if descriptor is None:
+        return
     # Nothing was written through this descriptor: an error here would only hide the one that matters.
     with contextlib.suppress(OSError):
         os.close(descriptor)
