@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from xmcjax.estimators import FitFile
+from xmcjax.lanes import StepFile
 from xmcjax.models import LinearModel
 
 
@@ -44,6 +46,21 @@ def test_a_resumed_run_adds_to_the_file(train, tmp_path):
     before = path.read_bytes()
     _, result = train("--stats", path, "--shard-size", 10, "--resume")
     assert result.code == 0 and path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("system", "kind"), [("one-vs-all", StepFile), ("multiclass", FitFile)])
+def test_a_file_of_a_run_that_ended_meanwhile_stays(train, tmp_path, monkeypatch, system, kind):
+    path, enter = tmp_path / "stats.jsonl", kind.__enter__
+
+    def late(file):
+        path.write_text("of another run")
+        return enter(file)
+
+    monkeypatch.setattr(kind, "__enter__", late)
+    directory, result = train("--system", system, "--stats", path)
+    result.refused(f"{path}: expected a new file for --stats, found one (nothing was changed)")
+    assert path.read_text() == "of another run" and not directory.exists()
+    assert list(tmp_path.glob(".*")) == []
 
 
 def test_what_it_refuses(train, tmp_path):

@@ -46,6 +46,16 @@ def test_rows_of_earlier_runs_come_first(path):
     assert [row["run"] for row in written(path, (2, {}))] == [0]  # without resume it is a new file
 
 
+def test_rows_of_a_run_that_ended_before_the_block_are_kept(path):
+    later = FitFile(path, resume=True)
+    before = written(path, (0, dict(gap=0.5)))
+    with later:
+        later.begin()
+        later(1, gap=0.25)
+    rows = FitFile.rows(path)
+    assert rows[:1] == before and [row["run"] for row in rows] == [0, 1]
+
+
 def test_one_writer_at_a_time_who_removes_what_others_left(tmp_path):
     (tmp_path / ".fit.jsonl.0123456789abcdef.tmp").touch()
     with FitFile(tmp_path / "fit.jsonl"):
@@ -102,8 +112,9 @@ def test_other_files_are_refused(tmp_path, text, found):
     expected = f"{path.name}: expected statistics of a joint fit, run, fit, .*, found {found}"
     with pytest.raises(ValueError, match=expected):
         FitFile.rows(path)
-    with pytest.raises(ValueError, match=expected):
-        FitFile(path, resume=True)
+    with pytest.raises(ValueError, match=expected), FitFile(path, resume=True):
+        pass
+    assert path.read_text("latin-1") == text and list(tmp_path.iterdir()) == [path]
 
 
 def test_other_parquet_is_refused(tmp_path):

@@ -151,6 +151,8 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
         return 0
     file = nullcontext() if options.stats is None else FitFile(options.stats, options.resume)
     with reserved(options.model), file as statistics:
+        if options.stats is not None:  # another run, which ended just before, may have made it
+            check_stats(options.stats, options.model, options.resume)
         (dataset, beside), test, seconds = _read(options)
         y, n_labels = (
             class_numbers(options.labels_file or options.train, sp.csr_matrix(dataset.y), several),

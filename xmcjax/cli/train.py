@@ -272,6 +272,8 @@ def run(options: Options) -> int:
     if not options.resume:
         check_vacant(options.model)
     with _opened_stats(options, trainer) as stats:
+        if options.stats is not None:  # another run, which ended just before, may have made it
+            check_stats(options.stats, options.model, options.resume)
         return _run(options, trainer, weights, deadline, stats)
 
 

@@ -49,7 +49,7 @@ class FitFile:
         ImportError: Parquet without pyarrow.
         FileExistsError: another one writes the file, where the block begins.
         OSError: a file that cannot be read or written.
-        ValueError: a file that is there, of something else.
+        ValueError: a file that is there, of something else, where the block begins.
 
     Example:
         >>> import tempfile
@@ -66,15 +66,19 @@ class FitFile:
     """
 
     def __init__(self, path: str | os.PathLike[str], resume: bool = False):
-        self._path, self._exit = Path(path), contextlib.ExitStack()
+        self._path = Path(path)
         self._pyarrow = pyarrow() if self._path.suffix == ".parquet" else None
-        self._rows = self.rows(path) if resume and self._path.is_file() else []
-        self._before = len(self._rows)
-        self._run = 1 + max((row["run"] for row in self._rows), default=-1)
+        self._resume = resume
         self._fit, self._begin = -1, time.perf_counter()
 
     def __enter__(self) -> Self:
-        self._file: IO[bytes] = self._exit.enter_context(atomic_write(self._path, alone=True))
+        with contextlib.ExitStack() as opened:
+            self._file: IO[bytes] = opened.enter_context(atomic_write(self._path, alone=True))
+            # Read by the only writer: one that ended just before has added its rows.
+            self._rows = self.rows(self._path) if self._resume and self._path.is_file() else []
+            self._before = len(self._rows)
+            self._run = 1 + max((row["run"] for row in self._rows), default=-1)
+            self._exit = opened.pop_all()
         return self
 
     def __exit__(self, kind, error, trace) -> None:
