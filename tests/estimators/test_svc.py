@@ -218,9 +218,15 @@ def test_no_method_passes_max_iter(formulation, most):
     """Coordinate ascent ends after some passes, and what takes over has the rest of them."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(150, 6)), rng.integers(0, 4, 150)
-    with pytest.warns(ConvergenceWarning):
-        fitted = MulticlassSVC(formulation, C=100, tol=1e-13, max_iter=most).fit(X, y)
-    assert fitted.status_ == Status.MAX_STEPS and 0 < fitted.n_iter_ <= most
+    model = MulticlassSVC(formulation, C=100, tol=1e-13, max_iter=most)
+    if (
+        formulation == "ovr_squared" and most >= 25
+    ):  # steps for all rows at once are as exact after a few passes
+        assert model.fit(X, y).status_ == Status.CONVERGED
+    else:
+        with pytest.warns(ConvergenceWarning):
+            assert model.fit(X, y).status_ == Status.MAX_STEPS
+    assert 0 < model.n_iter_ <= most
 
 
 def test_products_that_no_features_have_are_refused():

@@ -94,7 +94,7 @@ def lanes_of_use(lanes: int, labels: int) -> int:
         >>> lanes_of_use(4, labels=3), lanes_of_use(512, labels=40)
         (4, 64)
     """
-    return min(lanes, -(-labels // ON_A_CPU) * ON_A_CPU)
+    return min(lanes, max(1, -(-labels // ON_A_CPU)) * ON_A_CPU)
 
 
 def whole_tiles(lanes: int) -> int:

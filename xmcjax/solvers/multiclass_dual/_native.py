@@ -113,7 +113,9 @@ class _Methods:
             else:
                 self._attempt(lambda tol, alpha: self._ascent(rows, tol, alpha, np.inf))
         passes = self._passes
-        counts = dict(epochs=math.ceil(passes.visited), newton_steps=self._newton_steps, shrunk=passes.shrunk)
+        counts = dict(
+            epochs=math.ceil(round(passes.visited, 6)), newton_steps=self._newton_steps, shrunk=passes.shrunk
+        )
         counts |= dict(reason=self._reason(patience))
         return counts | described(search, self._violation, self._left(), self._formulation)
 
@@ -281,9 +283,8 @@ class _Methods:
         if self._splits and self._formulation in _UNKNOWNS:
             # n d r + r³/3 products of matrices, of which 25 take as long as one of the n d m of a pass
             (n, d), r = self._X.shape, min(self._X.shape)
-            return min(
-                _EARLY + _OF_SYSTEM * (r + r**3 / max(3 * n * d, 1)) / (25 * self._m), _SHARE * self._most
-            )
+            more = _OF_SYSTEM * (r + r**3 / max(3 * n * d, 1)) / (25 * self._m)
+            return _EARLY + min(more, _SHARE * self._most)
         if self._separate:
             # a Newton step factorises d³/3 for each class, several times as fast as a pass reads entries of X
             passes = _FACTOR * self._X.shape[1] ** 3 / max(self._rows.nnz, 1)
