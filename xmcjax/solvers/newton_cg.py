@@ -1,15 +1,14 @@
 """Truncated Newton with conjugate gradients, many binary problems at once as lanes.
 
-Schultheis and Babbar, "Speeding-up one-versus-all training for extreme classification via
-mean-separating initialization", 2022, sections 2 and 4; Galli and Lin, "A study on
-truncated Newton methods for linear classification", 2021.
+Schultheis and Babbar, "Speeding-up one-versus-all training for extreme classification via mean-separating
+initialization", 2022, sections 2 and 4; Galli and Lin, "A study on truncated Newton methods for linear
+classification", 2021.
 
 Each lane solves
 
     min_{w,b}  f = λ R(w) + λ_b R(b) + Σ_i c_i ℓ(z_i + o_i, y_i),   z = X w + b 1,
 
-where ℓ is a loss φ of the margin y_i (z_i + o_i), or one of the score, and R(w) = ½ ‖w‖² unless the
-problem has another penalty.
+where ℓ is a loss φ of the margin y_i (z_i + o_i), or one of the score, and R(w) = ½ ‖w‖² unless it is another.
 
 symbol      variable            shape
 X           problem.op          [n, d]
