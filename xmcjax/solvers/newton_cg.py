@@ -8,7 +8,7 @@ Each lane solves
 
     min_{w,b}  f = λ R(w) + λ_b R(b) + Σ_i c_i ℓ(z_i + o_i, y_i),   z = X w + b 1,
 
-where ℓ is a loss φ of the margin y_i (z_i + o_i), or one of the score, and R(w) = ½ ‖w‖² unless it is another.
+where ℓ is a loss φ of the margin y_i (z_i + o_i), or one of the score, and R(w) = ½ ‖w‖² or another.
 
 symbol      variable            shape
 X           problem.op          [n, d]
