@@ -37,7 +37,7 @@ def memory_of(
     return training_bytes(
         shape,
         threads=threads,
-        lanes=lanes or lanes_of_use(options.block_size or ON_A_CPU, max(1, shape.labels)),
+        lanes=lanes or lanes_of_use(options.block_size or ON_A_CPU, shape.labels),
         itemsize=np.dtype(options.dtype).itemsize,
         weights=weights,
         shard_size=options.shard_size,

@@ -38,8 +38,7 @@ class FitFile:
     - seconds: since the fit began.
 
     The rows go to a temporary file, which takes the place of the old one when the block ends. Where it ends
-    with an error, the rows until then are kept, if there are any. A second writer at the same
-    time is refused.
+    with an error, the rows until then are kept, if there are any. A second writer meanwhile is refused.
 
     Args:
         path: of the file.

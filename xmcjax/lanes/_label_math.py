@@ -1,4 +1,4 @@
-"""What a certificate of a label is made of, compiled: derivatives of a loss, sums of a penalty, bounds."""
+"""What a certificate of a label is made of: derivatives of a loss, sums of a penalty, and bounds."""
 
 from __future__ import annotations
 
@@ -82,12 +82,10 @@ def derivatives(loss: MarginLoss, z: np.ndarray, y: np.ndarray) -> tuple[np.ndar
     """
     if loss.native is None or not native.available():
         return tuple(np.asarray(part) for part in _derivatives(loss, z, y))
-    found = [np.empty_like(z) for _ in range(3)]
-    given = dict(z=z, y=y, loss=loss.native, loss_parameter=loss.parameter)
-    native.InPlace.once(
-        "lane_losses", **given, **dict(zip(("value", "slope", "curvature"), found, strict=True))
-    )
-    return tuple(found)
+    value, slope, curvature = (np.empty_like(z) for _ in range(3))
+    made = dict(value=value, slope=slope, curvature=curvature)
+    native.InPlace.once("lane_losses", z=z, y=y, loss=loss.native, loss_parameter=loss.parameter, **made)
+    return value, slope, curvature
 
 
 def balanced(loss: MarginLoss, z: np.ndarray, y: np.ndarray, c: np.ndarray) -> float:

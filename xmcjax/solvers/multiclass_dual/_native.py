@@ -98,11 +98,10 @@ class _Methods:
         if self._goes_on and self._direct:
             self._attempt(self._newton)
         if self._goes_on and self._splits:
-            most = _BRIEF if self._cheap and not self._direct else np.inf
-            self._attempt(lambda tol, alpha: self._admm(tol, alpha, most))
+            self._attempt(lambda tol, alpha: self._admm(tol, alpha, _BRIEF if self._brief else np.inf))
             if self._goes_on and self._small and not self._direct:
                 self._attempt(self._newton)
-            if self._goes_on and most < np.inf:
+            if self._goes_on and self._brief:
                 self._attempt(lambda tol, alpha: self._admm(tol, alpha, np.inf))
         if self._goes_on and self._formulation == "llw":
             self._attempt(lambda tol, alpha: self._sparse_admm(self._rows, tol, alpha))
@@ -151,8 +150,8 @@ class _Methods:
         if self._direct:
             later.append(f"{_NEWTON}, whose systems are small ({d} features, {m} classes)")
         if self._splits:
-            brief = f", for {_BRIEF:g} passes at most" if self._cheap and not self._direct else ""
-            later.append(f"{_ALL_ROWS}, because features are dense{brief}")
+            limit = f", for {_BRIEF:g} passes at most" if self._brief else ""
+            later.append(f"{_ALL_ROWS}, because features are dense{limit}")
         if self._small and not self._direct:
             size = "small" if self._cheap else f"large for {n} rows"
             later.append(f"{_NEWTON}, whose systems are {size} ({d} features, {m} classes)")
@@ -275,6 +274,11 @@ class _Methods:
         """Whether Newton's method comes before steps for all rows at once."""
         few = _UNKNOWNS.get(self._formulation, np.inf) if self._splits else np.inf
         return self._cheap and self._X.shape[1] * (1 if self._separate else self._m) <= few
+
+    @property
+    def _brief(self) -> bool:
+        """Whether steps for all rows at once have some passes only, as Newton's method costs little."""
+        return self._cheap and not self._direct
 
     def _patience(self) -> float:
         """Passes of coordinate ascent before another method takes over."""
