@@ -136,63 +136,99 @@ def steps(split: Splitting, C: float, tol: float, most: int, told: Told | None =
 
 
 def _steps(split: Splitting, C: float, tol: float, most: int, told: Told | None) -> Found:
-    variables, scores = split.begin()
-    first = 3 * float(np.sqrt(variables / scores)) if scores > 0 and variables > 0 else C
-    # α = 0, or sums beyond their dtype: the first step of a row of mean length goes to its bound
-    rho = first = max(first, split.least) if 0 < first < np.inf else C
-    split.use(rho)
-    best_primal, best_dual, gap, step = np.inf, -np.inf, np.inf, 0
-    fallen, risen, since, due = np.inf, 0.0, 0, _EVERY
-    extrapolation, ratios = split.extrapolation, list[float]()
-    nearly = _NEARLY * tol
-    early, balanced = (_EARLY_FREE, _BALANCED_FREE) if split.free else (_EARLY, _BALANCED)
+    penalty, best = _Penalty(split, C), _Best(split)
+    step, nearly = 0, _NEARLY * tol
     while True:
-        at = split.look()
-        if at.primal < best_primal:
-            best_primal = at.primal
-            split.keep_weights()
-        # D(s α) of the best s: the dual sets hold all shorter ones
-        factor = min(1.0, at.gain / at.norm2) if at.norm2 > 0 and split.shortens else 1.0
-        dual = factor * at.gain - factor**2 * at.norm2 / 2
-        if dual > best_dual:
-            best_dual = dual
-            split.keep_alpha(factor)
-        gap = (best_primal - best_dual) / best_primal
+        gap = best.gap_now(step)
         if told is not None:
             told(float(gap), step, lambda: split.best()[1])
         if split.polish is not None and step >= _SLOW and tol < gap <= nearly:
-            polished = (best_primal - split.polish()) / best_primal
+            polished = (best.primal - split.polish()) / best.primal
             if polished <= tol or step >= most:
                 gap = min(gap, polished)
                 break
             nearly = tol * gap / polished  # where as much will suffice
-        if not gap > tol or step >= most or not np.isfinite(gap):
+        if not tol < gap < np.inf or step >= most:
             break
-        if gap < 0.9 * fallen or best_dual > 1.05 * risen:
-            fallen, risen, since = min(gap, fallen), best_dual, step
-        if split.rounding > tol * best_primal:
-            break
-        if not split.exact and step - since > max(_IDLE, step / 4):
+        if split.rounding > tol * best.primal or not (split.exact or best.rises(step)):
             break
         count = min(_CHECK - step % _CHECK, most - step)
-        further = extrapolation if step >= _LATE else None
-        if further:
-            further.begin()
+        extrapolation = split.extrapolation if step >= _LATE else None
+        if extrapolation:
+            extrapolation.begin()
         changed, moved = split.move(count)
         step += count
-        curved = rho * (rho * moved)
-        ratio = changed / curved if curved > 0 else 1.0
-        ratios = [*ratios, ratio] if further and ratio > 0 else []
-        if step in early or step >= due:
-            due = step + max(_EVERY, int(_PART * step))
-            if ratios:  # of a single step after an extrapolation it may be anything
-                ratio, ratios = float(np.exp(np.mean(np.log(ratios)))), []
-            if not 1 / balanced <= ratio <= balanced:
-                rho = float(np.clip(rho * np.sqrt(ratio), max(first / _RANGE, _TINY), first * _RANGE))
-                split.use(rho)
-                further = None
-                if extrapolation:
-                    extrapolation.forget()
-        if further:
-            further.end()
+        if penalty.balanced(step, changed, moved, extrapolated=bool(extrapolation)):
+            if extrapolation:
+                extrapolation.end()
+        elif split.extrapolation:
+            split.extrapolation.forget()
     return Found(*split.best(), gap, step)
+
+
+class _Best:
+    """The best W and α⁺ so far, which the steps keep.
+
+    Args:
+        split: the steps.
+    """
+
+    def __init__(self, split: Splitting):
+        self._split, self.primal, self._dual = split, np.inf, -np.inf
+        self._gap, self._risen, self._since = np.inf, 0.0, 0
+
+    def gap_now(self, step: int) -> float:
+        """The relative gap after a look at this step."""
+        at = self._split.look()
+        if at.primal < self.primal:
+            self.primal = at.primal
+            self._split.keep_weights()
+        # D(s α) of the best s: the dual sets hold all shorter ones
+        factor = min(1.0, at.gain / at.norm2) if at.norm2 > 0 and self._split.shortens else 1.0
+        dual = factor * at.gain - factor**2 * at.norm2 / 2
+        if dual > self._dual:
+            self._dual = dual
+            self._split.keep_alpha(factor)
+        gap = (self.primal - self._dual) / self.primal
+        if gap < 0.9 * self._gap or self._dual > 1.05 * self._risen:
+            self._gap, self._risen, self._since = min(gap, self._gap), self._dual, step
+        return gap
+
+    def rises(self, step: int) -> bool:
+        """Whether there was progress not long before this step."""
+        return step - self._since <= max(_IDLE, step / 4)
+
+
+class _Penalty:
+    """ρ of the steps.
+
+    Args:
+        split: the steps, which are made ready.
+        C: weight of the losses.
+    """
+
+    def __init__(self, split: Splitting, C: float):
+        variables, scores = split.begin()
+        first = 3 * float(np.sqrt(variables / scores)) if scores > 0 and variables > 0 else C
+        # α = 0, or sums beyond their dtype: the first step of a row of mean length goes to its bound
+        self._first = self._rho = max(first, split.least) if 0 < first < np.inf else C
+        self._early, self._range = (_EARLY_FREE, _BALANCED_FREE) if split.free else (_EARLY, _BALANCED)
+        self._split, self._due, self._ratios = split, _EVERY, list[float]()
+        split.use(self._rho)
+
+    def balanced(self, step: int, changed: float, moved: float, *, extrapolated: bool) -> bool:
+        """Whether ρ rests after a step of ‖Δα‖² and ‖XΔ‖²; if not it is another one now."""
+        curved = self._rho * (self._rho * moved)
+        ratio = changed / curved if curved > 0 else 1.0
+        self._ratios = [*self._ratios, ratio] if extrapolated and ratio > 0 else []
+        if step not in self._early and step < self._due:
+            return True
+        self._due = step + max(_EVERY, int(_PART * step))
+        if self._ratios:  # of a single step after an extrapolation it may be anything
+            ratio, self._ratios = float(np.exp(np.mean(np.log(self._ratios)))), []
+        if 1 / self._range <= ratio <= self._range:
+            return True
+        least, most = max(self._first / _RANGE, _TINY), self._first * _RANGE
+        self._rho = float(np.clip(self._rho * np.sqrt(ratio), least, most))
+        self._split.use(self._rho)
+        return False

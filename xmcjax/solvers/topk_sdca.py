@@ -169,10 +169,40 @@ def problem(
     )
 
 
-def _patience(expected: Costs, max_epochs: int, least: int) -> int:
-    """Epochs before steps for all rows at once take over: as many as cost what those are expected to."""
-    most = min(expected.steps / expected.epoch if expected.epoch else least, _SHARE * max_epochs)
-    return int(np.clip(most, min(least, max_epochs), max_epochs))
+def _operator(X):
+    """X as it is solved, its operator, and how many entries are stored where they are visited one by one."""
+    if isinstance(X, Gram):
+        return X, X, None
+    X, entries = _sparse.matrix(X), None
+    # rows of a sparse matrix are visited one by one, those of an array in blocks
+    if sp.issparse(X):
+        X = _sparse.canonical_csr(X, zeros=False)  # so that each form of a matrix has as many entries
+        if X.nnz >= _DENSE * X.shape[0] * X.shape[1]:
+            X = X.toarray()
+        else:
+            entries = X.nnz
+    return X, linops.make(X), entries
+
+
+def _epochs_first(
+    op: LinOp | Gram, costs: Costs, entries: int | None, max_epochs: int, *, smooth: bool, entropy: bool
+) -> tuple[int, str]:
+    """Epochs before steps for all rows at once take over, and why so many."""
+
+    def worth(least: int) -> int:
+        """As many as cost what those steps are expected to."""
+        most = min(costs.steps / costs.epoch if costs.epoch else least, _SHARE * max_epochs)
+        return int(np.clip(most, min(least, max_epochs), max_epochs))
+
+    if not isinstance(op, linops.Dense):
+        most = worth(_PATIENCE)
+        of = "inner products" if entries is None else "sparse"
+        return most, f"epochs come first, {most} of them at most where more are allowed: features are {of}"
+    native = linops.native_ready() and not smooth
+    reason = costs.reason if native else f"epochs come first: {_MISSING}"
+    if entropy:
+        return min(_EPOCHS, max_epochs), reason
+    return 0 if native and costs.steps < costs.epochs else worth(_LEAST), reason
 
 
 @needs_threads_of_jax
@@ -223,21 +253,10 @@ def solve(
     C, tol, gamma = number("C", C), number("tol", tol), number("gamma", gamma)
     if not tol >= 0:
         raise ValueError(f"tol: expected a number from 0, got {tol}")
-    op, entries = X, None
-    if not isinstance(X, Gram):
-        X = _sparse.matrix(X)
-        # rows of a sparse matrix are visited one by one, those of an array in blocks
-        if sp.issparse(X):
-            X = _sparse.canonical_csr(X, zeros=False)  # so that each form of a matrix has as many entries
-            if X.nnz >= _DENSE * X.shape[0] * X.shape[1]:
-                X = X.toarray()
-            else:
-                entries = X.nnz
-        op = linops.make(X)
+    X, op, entries = _operator(X)
     lane = problem(op, y, k, C, variant=variant, gamma=gamma, weight=weight, classes=classes)
     y, (n, d), m = np.asarray(lane.y), op.shape, lane.classes
-    of_rows, native, form = C, linops.native_ready(), lane.smoothed(gamma)
-    native = native and not form.smooth
+    of_rows, form = C, lane.smoothed(gamma)
     if weight is not None:
         of_rows = C * _sparse.numbers(weight, "weight")
         if np.all(of_rows == of_rows[0]):
@@ -252,17 +271,7 @@ def solve(
     if splits:
         size = float(np.mean(of_rows * np.asarray(lane.squared_norms, np.float64)))
         costs = expected(n, d, m, size, max(tol, 1e-12), entries)
-        reason = costs.reason if native else f"epochs come first: {_MISSING}"
-        if not isinstance(op, linops.Dense):
-            most = _patience(costs, max_epochs, _PATIENCE)
-            of = "inner products" if entries is None else "sparse"
-            reason = f"epochs come first, {most} of them at most where more are allowed: features are {of}"
-        elif entropy:
-            most = min(_EPOCHS, max_epochs)
-        elif native and costs.steps < costs.epochs:
-            most = 0
-        else:
-            most = _patience(costs, max_epochs, _LEAST)
+        most, reason = _epochs_first(op, costs, entries, max_epochs, smooth=form.smooth, entropy=entropy)
         patience = min(patience, most)
     if patience:
         hp = HParams(tol=tol, max_epochs=patience, sweeps=1 if entropy else HParams.sweeps)
