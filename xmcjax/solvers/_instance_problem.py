@@ -205,6 +205,34 @@ def problem(
     check_inner_products(op)
     n = op.shape[0]
     y, m = checked_classes(y, (n,), classes)
+    bound, k, gamma = _checked_lanes(bound, k, gamma, n, m, np.dtype(op.dtype), set_name)
+    lanes = max(bound.shape[0], len(k), len(gamma))
+    if backend != "jnp":
+        op = _of_the_host(op)
+    native = _native(op, backend)
+    squared_norms = _squared_norms(op, native)
+    check_squared_norms(squared_norms)
+    rows = None
+    if not native:
+        rows = twin.GramRows(op.K) if isinstance(op, Gram) else twin.rows_of(op)
+    made = Problem(
+        op=op,
+        y=put(y.astype(np.int32)),
+        squared_norms=squared_norms,
+        bound=put(np.broadcast_to(bound, (lanes, n)).astype(op.dtype)),
+        k=put(np.broadcast_to(k, lanes).astype(np.int32)),
+        gamma=put(np.broadcast_to(gamma, lanes).astype(op.dtype)),
+        rows=rows,
+        classes=m,
+        set_name=set_name,
+        known_k=None if native else tuple(np.broadcast_to(k, lanes).tolist()),
+        smooth=bool(np.any(gamma > 0)),
+    )
+    return made if backend == "jnp" else committed_to_host(made)
+
+
+def _checked_lanes(bound, k, gamma, n: int, m: int, dtype: np.dtype, set_name: str) -> tuple[np.ndarray, ...]:
+    """The bounds [lanes or 1, n or 1] of :func:`problem`, and k and γ, [lanes or 1] each."""
     k = _sparse.array(k, "k")
     if not np.issubdtype(k.dtype, np.integer):
         raise TypeError(f"expected k as whole numbers, got {k.dtype}")
@@ -233,34 +261,12 @@ def problem(
         raise ValueError(
             f"expected k from 1 to {m - 1}, the number of classes less one, got {k[(k < 1) | (k >= m)][0]}"
         )
-    dtype = np.dtype(op.dtype)
     check_range("expected bounds of 0 or", bound[bound > 0], dtype)
     check_range("expected gamma of 0 or", gamma[gamma > 0], dtype)
     if np.any(gamma > 0):
         ridge = gamma[:, None] / np.where(bound > 0, bound, 1)
         check_range("expected gamma / bound of 0 or", ridge[ridge > 0], dtype)
-    if backend != "jnp":
-        op = _of_the_host(op)
-    native = _native(op, backend)
-    squared_norms = _squared_norms(op, native)
-    check_squared_norms(squared_norms)
-    rows = None
-    if not native:
-        rows = twin.GramRows(op.K) if isinstance(op, Gram) else twin.rows_of(op)
-    made = Problem(
-        op=op,
-        y=put(y.astype(np.int32)),
-        squared_norms=squared_norms,
-        bound=put(np.broadcast_to(bound, (lanes, n)).astype(dtype)),
-        k=put(np.broadcast_to(k, lanes).astype(np.int32)),
-        gamma=put(np.broadcast_to(gamma, lanes).astype(dtype)),
-        rows=rows,
-        classes=m,
-        set_name=set_name,
-        known_k=None if native else tuple(np.broadcast_to(k, lanes).tolist()),
-        smooth=bool(np.any(gamma > 0)),
-    )
-    return made if backend == "jnp" else committed_to_host(made)
+    return bound, k, gamma
 
 
 def _squared_norms(op: LinOp | Gram, native: bool) -> jax.Array:

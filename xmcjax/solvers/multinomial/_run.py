@@ -302,9 +302,8 @@ def _solved(
         weights, value, norm = (better.W, better.bias), better.value, better.gradient_norm
     W, bias = _on_a_device(weights)
     status = verdict.status
-    if (
-        status == Status.RUNNING
-    ):  # the gap that was promised may be there, if not that of weights that gain little
+    # the gap that was promised may be there, if not that of weights that gain little
+    if status == Status.RUNNING:
         status = Status.CONVERGED if verdict.gap <= hp.tolerance else Status.MAX_STEPS
     reason = auto.reason(calls.problem) if method == "auto" else f"{method} was asked for"
     if default_platform() == "cpu":
