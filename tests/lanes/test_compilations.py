@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.lanes import native, small, train
+from tests.support.processes import python
 from xmcjax import inits, losses
 
 
@@ -48,3 +49,15 @@ def test_other_losses_compile_anew(compilations):
     X, Y = small(n=115, d=63, labels=5)
     train(X, Y, backend="jnp")
     assert compilations(lambda: train(X, Y, backend="jnp", loss=losses.logistic))
+
+
+def test_many_features_are_compiled_in_time():
+    """By a version of XLA that fuses a search with what makes its operands, 1,500 took minutes."""
+    program = (
+        "import numpy as np, scipy.sparse as sp\n"
+        "from xmcjax import OneVsAllClassifier\n"
+        "X = sp.random(60, 3000, 0.02, 'csr', rng=np.random.default_rng(0))\n"
+        "print(OneVsAllClassifier().fit(X, np.arange(60) % 3).status_.tolist())\n"
+    )
+    done = python(program, timeout=120, XMCJAX_NATIVE="0", XMCJAX_CACHE="0", JAX_PLATFORMS="cpu")
+    assert done.stdout == "[1, 1, 1]\n", done.stderr

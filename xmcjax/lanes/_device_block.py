@@ -416,8 +416,10 @@ def _largest(of_lanes, rule: _Rule, scale, curvature, *, room: int):
     stays, squares = _staying(columns, rule, scale)
     dropped = jnp.where(stays, 0, squares)
     upto = jnp.cumsum(stays.ravel(), dtype=jnp.int32)
-    # the j-th weight kept stands where the count reaches j
-    place = jnp.searchsorted(upto, jnp.arange(1, room + 1, dtype=jnp.int32), method="scan_unrolled")
+    # the j-th weight kept stands where the count reaches j; the search is compiled by itself, since together
+    # with what makes its operands some versions of XLA compile it for minutes
+    upto, counted = jax.lax.optimization_barrier((upto, jnp.arange(1, room + 1, dtype=jnp.int32)))
+    place = jnp.searchsorted(upto, counted, method="scan_unrolled")
     place = jnp.minimum(place, columns.size - 1)
     numbers = [dropped.sum(axis=1), dropped @ curvature, value, active.astype(columns.dtype)]
     floats = jnp.concatenate([columns.ravel()[place], *numbers])
