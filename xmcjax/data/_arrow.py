@@ -231,20 +231,23 @@ class TableReader:
         places = entries.to_numpy(zero_copy_only=False)
         ends = np.cumsum(lengths)
         size = MAX_COLUMNS if size is None else size
-        wrong = np.flatnonzero((places < 0) | (places >= size))
-        if wrong.size:
-            row = self._row(int(np.searchsorted(ends, wrong[0], side="right")))
-            raise self._error(
-                f"numbers from 0 to {size - 1} in column {name!r}", f"{places[wrong[0]]} in {row}"
-            )
-        rows = np.repeat(np.arange(len(lengths)), lengths)
+        if places.size and not 0 <= places.min() <= places.max() < size:
+            at = int(np.argmax((places < 0) | (places >= size)))
+            row = self._row(int(np.searchsorted(ends, at, side="right")))
+            raise self._error(f"numbers from 0 to {size - 1} in column {name!r}", f"{places[at]} in {row}")
+        begins = np.zeros(len(places) + 1, bool)
+        begins[ends] = True
+        if not begins[1:-1][places[1:] <= places[:-1]].all():  # in some row they do not ascend
+            self._refuse_repeated(places, np.repeat(np.arange(len(lengths)), lengths), name)
+        return places.astype(np.int32)
+
+    def _refuse_repeated(self, places: np.ndarray, rows: np.ndarray, name: str) -> None:
         order = np.lexsort((places, rows))
         again = (places[order][1:] == places[order][:-1]) & (rows[1:] == rows[:-1])
         if again.any():
             at = int(np.argmax(again))
             found = f"{places[order][at]} again in {self._row(rows[at])}"
             raise self._error(f"each number once in a row of column {name!r}", found)
-        return places.astype(np.int32)
 
     def _joined(self, features: list, labels: list) -> tuple[Any, Any]:
         """The parts as matrices; they are dropped one after another, so that no second copy exists."""
