@@ -247,6 +247,20 @@ def test_a_model_keeps_weights_of_its_own():
     same(models.predict_topk(model, features(), 2), before)
 
 
+def test_a_model_without_a_copy_leaves_weights_as_they_are():
+    W = features()
+    W.has_sorted_indices = False
+    indices, data = W.indices[::-1].copy(), W.data[::-1].copy()
+    unsorted = sp.csr_matrix((data, indices, len(data) - W.indptr[::-1]), shape=W.shape)
+    model = models.ArrayModel(unsorted, copy=False)
+    same(
+        models.predict_topk(model, features(), 2),
+        models.predict_topk(models.ArrayModel(unsorted), features(), 2),
+    )
+    assert np.array_equal(unsorted.indices, indices) and unsorted.data.flags.writeable
+    assert np.shares_memory(models.ArrayModel(W, copy=False).coef().data, W.data)
+
+
 def test_a_mark_ends_with_the_arrays_that_were_checked():
     X = sparse.csr(features())
     assert sparse.csr(X) is X

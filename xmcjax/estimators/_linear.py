@@ -156,8 +156,9 @@ class LinearClassifier(Storable, ClassifierMixin, BaseEstimator):
         most = np.count_nonzero(intercept > -np.inf)
         if self._form == "classes" and k > most:
             raise ValueError(f"k: expected at most {most}, the number of classes with weights, got {k}")
+        model = ArrayModel(coef, intercept, copy=False)
         with precision(X.dtype):
-            labels, scores = predict_topk(ArrayModel(coef, intercept), X, k, threads=self._threads)
+            labels, scores = predict_topk(model, X, k, threads=self._threads)
         return (self.classes_[labels] if self._form == "classes" else labels), scores
 
     def score(self, X, y, sample_weight=None):
@@ -208,7 +209,7 @@ class LinearClassifier(Storable, ClassifierMixin, BaseEstimator):
         from xmcjax.models import ArrayModel
 
         X, coef = self._in_one_dtype(X)
-        return X, ArrayModel(coef, self.intercept_)
+        return X, ArrayModel(coef, self.intercept_, copy=False)  # for one call
 
     def _scores(self, X, model):
         from xmcjax.models import decision_function

@@ -17,12 +17,12 @@ class ArrayModel:
         coef: [L, d], one label per row, sparse or dense.
         intercept: [L], or None for zeros. A bias of −inf marks a label that is never predicted.
         status: int [L], as in `xmcjax.solvers.Status`, or None for all trained.
+        copy: whether sparse weights are copied, so that changes of `coef` do not reach the model. Without,
+            they must not change as long as the model exists.
 
     Raises:
         ValueError: shapes that do not fit, malformed weights, or numbers that are not finite.
         TypeError: weights that are no real numbers.
-
-    Sparse weights are copied: changes of `coef` do not reach the model.
 
     Example:
         >>> from xmcjax.models import predict_topk
@@ -31,12 +31,11 @@ class ArrayModel:
         [[1]]
     """
 
-    def __init__(self, coef, intercept=None, status=None):
-        coef = _sparse.matrix(coef, "coef")
-        # copied, because a caller may change the arrays between two predictions; what is handed out of the
-        # copy, which is checked once, may not be changed
-        self._coef = _sparse.csr(sp.csr_array(coef, copy=True)) if sp.issparse(coef) else coef
-        if sp.issparse(self._coef):
+    def __init__(self, coef, intercept=None, status=None, *, copy: bool = True):
+        self._coef = coef = _sparse.matrix(coef, "coef")
+        if sp.issparse(coef) and (copy or not coef.has_sorted_indices):
+            # what is handed out of the copy, which is checked once, may not be changed
+            self._coef = _sparse.csr(sp.csr_array(coef, copy=True))
             self._coef.sort_indices()
             for array in (self._coef.data, self._coef.indices, self._coef.indptr):
                 array.flags.writeable = False
