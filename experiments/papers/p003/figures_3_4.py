@@ -127,7 +127,6 @@ def one(method: str, scaling: str, partition: int, cells: Cells, options: Option
     # 1rest is sure of what its binary problem is sure of
     confidence = u.max(axis=1) if method == "1rest" else model.predict_proba(X_test).max(axis=1)
     curve = reject_curve(y_test, predicted, confidence)
-    places = np.linspace(0, len(curve) - 1, POINTS).round().astype(int)
     return {
         "error": float(np.mean(predicted != y_test)),
         "criterion": model.criterion_,
@@ -137,10 +136,14 @@ def one(method: str, scaling: str, partition: int, cells: Cells, options: Option
         "seconds": sum(part["seconds"] for part in (*passed, last)),
         "v": model.v_.tolist(),
         "w": model.kernel_.w.tolist(),
-        "kept": ((places + 1) / len(curve)).tolist(),
-        "curve": curve[places].tolist(),
+        "curve": curve[drawn(len(curve))].tolist(),
         "test": len(y_test),
     }
+
+
+def drawn(rows: int) -> np.ndarray:
+    """How many rows, less one, are kept at each point of a curve that is stored."""
+    return np.linspace(0, rows - 1, POINTS).round().astype(int)
 
 
 def run(options: Options) -> dict:
@@ -213,7 +216,8 @@ def beside(method: str, error: float) -> tuple[str, str, str]:
 
 def draw(result: dict, axes) -> None:
     """Figure 3 for every scaling, and dashed, five times as large, the differences of figure 4."""
-    kept = np.array(result["runs"][0]["kept"])
+    test = result["runs"][0]["test"]
+    kept = (drawn(test) + 1) / test
     mean = {(s, m): np.mean([r["curve"] for r in runs], axis=0) for s, m, runs in summaries(result)}
     for (scaling, method), curve in mean.items():
         axes.plot(1 - kept, curve, label=f"{method}, {scaling}")
