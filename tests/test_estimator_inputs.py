@@ -160,6 +160,29 @@ def test_classes_of_several_kinds_are_refused(name, classes, found):
         getattr(estimators, name)().fit(np.eye(4), np.array(classes * 2, object))
 
 
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_matrix_of_labels_is_no_class_vector_and_has_estimators(name):
+    for y in (labels().toarray(), labels().toarray().tolist()):
+        with pytest.raises(ValueError, match=r"^y: .* a label matrix of shape \[\d+, 4\]; .* for OneVsAllC"):
+            getattr(estimators, name)().fit(features(), y)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_labels_that_are_none(name):
+    for y in (sp.csr_matrix((len(classes()), 0)), np.zeros((len(classes()), 0))):
+        with pytest.raises((TypeError, ValueError), match=r"^y: expected at least one label, found a label"):
+            getattr(estimators, name)().fit(features(), y)
+
+
+@pytest.mark.parametrize("name", OF_LABELS)
+def test_half_precision_is_single_precision(name):
+    X, make = features().toarray(), getattr(estimators, name)
+    expected, found = (
+        make().fit(X.astype(np.float16).astype(t), classes()) for t in (np.float32, np.float16)
+    )
+    assert found.coef_.dtype == np.float32 and (found.coef_ != expected.coef_).sum() == 0
+
+
 @pytest.mark.parametrize("dtype", [np.float16, jnp.bfloat16, ">i4", ">f8"])
 @pytest.mark.parametrize(
     "make",

@@ -19,6 +19,11 @@ _TAGS = (
     "lists of tags"
 )
 
+_ONE_CLASS = (
+    "y: expected one class per row, found {} of shape {}; label matrices are for OneVsAllClassifier, "
+    "MultinomialLogisticRegression and MulticlassSVC(formulation='cs')"
+)
+
 
 def checked_features(estimator, X, *, reset: bool = False) -> Any:
     """X as CSR or an array of float; values that are not finite are left to ``check_features``.
@@ -43,7 +48,9 @@ def checked_data(estimator, X, y, *, multi_output: bool = False, reset: bool = T
         estimator.__dict__.pop("transforms_", None)  # of the model that it was loaded from
     X, y = _entering(X), checked_targets(y)
     if sp.issparse(y) and not multi_output:
-        raise _no_classes(y)
+        raise TypeError(_ONE_CLASS.format("a sparse matrix", list(y.shape)))
+    if not multi_output and getattr(y, "ndim", 1) == 2 and y.shape[1] > 1:
+        raise ValueError(_ONE_CLASS.format("a label matrix", list(y.shape)))
     return validate_data(estimator, X, y, multi_output=multi_output, reset=reset, **_kinds())
 
 
@@ -70,7 +77,7 @@ def checked_truth(y, n_labels: int | None) -> Any:
             _refuse_labels(values[(values != 0) & (values != 1)])
         return y
     if n_labels is None:
-        raise _no_classes(y)
+        raise TypeError(f"y: expected one class per row, found a sparse matrix of shape {list(y.shape)}")
     if y.shape[1] != n_labels:
         raise ValueError(f"y: expected {n_labels} labels, as in fit, found {y.shape[1]}")
     y = _sparse.canonical_csr(y, "y", zeros=False)
@@ -92,7 +99,10 @@ def checked_targets(y) -> Any:
     if y is None:
         return y  # scikit-learn says what is missing
     if _sparse.is_sparse(y):
-        return _sparse.csr(y, "y")
+        y = _sparse.csr(y, "y")
+        if y.shape[1] == 0:
+            raise _no_labels(y)
+        return y
     _sparse.refuse_masked(y, "y")
     try:
         given = np.asarray(y)
@@ -110,13 +120,15 @@ def checked_targets(y) -> Any:
     )
     if array.ndim == 2 and array.shape[1] > 1 and texts:
         raise ValueError(_TAGS.format(f"texts of shape {list(array.shape)}"))
+    if array.ndim == 2 and array.shape[1] == 0:
+        raise _no_labels(array)
     if array.ndim == 2 and array.dtype.kind in "biuf":
         return _sparse.dense(array, "y")
     return y if array is given else array
 
 
-def _no_classes(y) -> TypeError:
-    return TypeError(f"y: expected one class per row, found a sparse matrix of shape {list(y.shape)}")
+def _no_labels(y) -> ValueError:
+    return ValueError(f"y: expected at least one label, found a label matrix of shape {list(y.shape)}")
 
 
 def _entering(X) -> Any:
@@ -137,6 +149,8 @@ def _entering(X) -> Any:
         raise _sparse.no_numbers("X", f"values of type {array.dtype}")
     if array.dtype == object:
         _refuse_texts(array)
+    if array.dtype == np.float16:  # of which scikit-learn would make float64
+        array = array.astype(np.float32)
     return array if isinstance(X, (list, tuple)) or array.dtype != getattr(X, "dtype", array.dtype) else X
 
 
