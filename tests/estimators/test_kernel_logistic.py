@@ -189,6 +189,8 @@ def test_bad_input():
     without = KernelLogisticClassifier(sigma2=0)
     with pytest.raises(ValueError, match="free: sigma2 is learnt by its logarithm, expected above 0, got 0"):
         without.tune(X, y, folds, free=("sigma2",))
+    with pytest.raises(ValueError, match="free, found none: the kernel has none of those that are named"):
+        KernelLogisticClassifier("linear").tune(X, y, folds, free=("w",))
     with pytest.raises(ValueError, match="memory: expected a finite number from 0, got inf"):
         KernelLogisticClassifier(memory=np.inf).fit(X, y)  # no model that has it can be stored
     model.fit(X, y)

@@ -296,6 +296,7 @@ TRUE = np.array([[1, 0, 0], [0, 1, 1]])
         ),
         (TRUE, np.array([[2**63], [0]], np.uint64), 1, ValueError, r"predictions: .* below 2\^63, found 922"),
         (np.zeros((0, 3)), np.zeros((0, 3)), 1, ValueError, "at least one row"),
+        (None, SCORES, 1, ValueError, "Y_true: expected a label matrix or class numbers, found NoneType"),
         (np.zeros((1, 2, 3)), SCORES, 1, ValueError, "found 3 dimension"),
     ],
 )

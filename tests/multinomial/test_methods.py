@@ -54,6 +54,12 @@ def test_much_and_little_regularisation(method, lam):
     assert found == pytest.approx(helpers.minimum(X, y, lam, intercept=True), rel=1e-6)
 
 
+def test_dual_says_that_it_is_for_sparse_features():
+    X, y = helpers.sparse_set()
+    with pytest.raises(ValueError, match=r"^dual: expected CSR features .*, found dense ones: give a sparse"):
+        multinomial.run(helpers.problem(X.toarray(), y, 1.0), "dual")
+
+
 @pytest.mark.parametrize("method", ["newton", "block_newton", "lc", pytest.param("dual", marks=needs_native)])
 def test_float32_ends_with_a_status(method):
     X, y = helpers.sparse_set(dtype=np.float32)

@@ -106,7 +106,10 @@ def as_truth(Y_true) -> Truth:
     """
     if not _sparse.is_sparse(Y_true):
         Y_true = _sparse.array(Y_true, "Y_true")
-    if Y_true.ndim == 0 or Y_true.shape[0] == 0:
+    if Y_true.ndim == 0:
+        found = type(Y_true[()]).__name__
+        raise ValueError(f"Y_true: expected a label matrix or class numbers, found {found}")
+    if Y_true.shape[0] == 0:
         raise ValueError("Y_true: expected at least one row, found none")
     if Y_true.ndim == 1 and isinstance(Y_true, np.ndarray):
         if Y_true.dtype.kind not in "iu":

@@ -278,7 +278,10 @@ def tune(
     rounding = 100 * float(jnp.finfo(objective.model.points.dtype).eps)
     start = objective.pack(objective.at)
     if not start.size:
-        raise ValueError("expected an objective with hyperparameters that are free, found none")
+        raise ValueError(
+            "expected an objective with hyperparameters that are free, found none: the kernel has none "
+            "of those that are named, as a linear one has none"
+        )
     with tqdm(desc="Ψ", unit="evaluation", disable=None if progress else True) as bar:
 
         def counted(x):

@@ -31,6 +31,7 @@ import jax.numpy as jnp
 
 from xmcjax import native
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax.linops import Dense
 from xmcjax.solvers.multinomial._problem import (
     Problem,
     centred,
@@ -68,9 +69,11 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None, seed: int = 0) -> Stat
         ValueError: features without native kernels.
     """
     if not problem.native:
+        here = 'make them there, in jax.default_device(jax.devices("cpu")[0])'
+        dense = isinstance(problem.op, Dense)
+        remedy = "found dense ones: give a sparse matrix" if dense else f"found others: {here}"
         raise ValueError(
-            "dual: expected CSR features on the native kernels of the CPU: make them there, in "
-            'jax.default_device(jax.devices("cpu")[0]), or take newton'
+            f"dual: expected CSR features on the native kernels of the CPU, {remedy}, or take newton"
         )
     W, bias = starting_weights(problem, W0, b0)
     squared_norms = problem.op.row_norms2()
