@@ -174,6 +174,18 @@ def test_labels_that_are_none(name):
             getattr(estimators, name)().fit(features(), y)
 
 
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_classes_of_numpys_texts_are_stored(name, tmp_path):
+    y = np.array(["b", "a", "c ä"])[classes() % 3]
+    texts = y.astype(np.dtypes.StringDType())
+    model = getattr(estimators, name)().fit(features(), texts)
+    model.save(tmp_path / "model")
+    loaded = getattr(estimators, name).load(tmp_path / "model")
+    assert loaded.classes_.tolist() == ["a", "b", "c ä"]
+    assert (loaded.predict(features()) == model.predict(features())).all()
+    assert model.score(features(), texts) == model.score(features(), y)
+
+
 @pytest.mark.parametrize("name", OF_LABELS)
 def test_half_precision_is_single_precision(name):
     X, make = features().toarray(), getattr(estimators, name)

@@ -93,8 +93,8 @@ def _refuse_labels(wrong: np.ndarray) -> None:
 def checked_targets(y) -> Any:
     """y of any kind that scikit-learn knows; lists of tags are refused with the remedy.
 
-    A matrix of numbers comes in a dtype that SciPy has, unlike float16 or another byte order, and bfloat16 as
-    float32.
+    A matrix of numbers comes in a dtype that SciPy has, unlike float16 or another byte order, bfloat16 as
+    float32, and texts of NumPy's StringDType as objects.
     """
     if y is None:
         return y  # scikit-learn says what is missing
@@ -109,6 +109,8 @@ def checked_targets(y) -> Any:
     except ValueError:  # what NumPy says of rows of different length
         raise ValueError(_TAGS.format("lists of different length")) from None
     array = _sparse.widened(given)
+    if array.dtype.kind == "T":  # texts of NumPy's StringDType, which scikit-learn and models do not have
+        array = array.astype(object)
     if array.ndim == 1 and array.dtype == object:
         row = next(
             (i for i, tags in enumerate(array) if isinstance(tags, (list, tuple, set, np.ndarray))), None
