@@ -138,6 +138,8 @@ def test_models_go_out_and_come_back(xmcjax, files, model, tmp_path):
         said = xmcjax("export", "--model", model, "--out", out, "--format", format, "--json").done()
         said = json.loads(said.out)
         assert said["written"]["bytes"] == out.stat().st_size
+        beside = sum(file.stat().st_size for file in tmp_path.glob(f"{out.name}.*"))
+        assert said["written"].get("bytes_beside", 0) == beside and (beside > 0) == (format == "dismec")
         assert "the weights are for features after the transforms unit" in said["note"]
         xmcjax("import", "--source", out, "--model", back, "--format", format, *more, "--json").done()
         imported = LinearModel.load(back)

@@ -164,6 +164,8 @@ def test_a_model_that_the_disk_does_not_hold_is_refused(xmcjax, monkeypatch, fil
     monkeypatch.setattr("xmcjax.cli.plan.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000}))
     result = xmcjax("plan", "--train", str(file), "--model", str(tmp_path / "later" / "m"))
     assert result.code == 2 and f"disk of {tmp_path / 'later' / 'm'}" in result.err
+    # where the model is for another machine, the rest is of use
+    assert "\nmemory " in result.out and "\ntime " in result.out
 
 
 @pytest.mark.parametrize(

@@ -221,10 +221,18 @@ def print_model(directory: Path, more: str = "", **values: Any) -> None:
     print_field("model", text, directory=str(directory), bytes=size, **values)
 
 
-def print_written(file: Path, stream: TextIO | None = None, *, name: str = "written", more: str = "") -> None:
-    """The line about a file that was written; `more` stands before its size."""
-    size = file.stat().st_size
-    print_field(name, f"{file} ({more}{size / 1e6:.1f} MB)", stream, file=str(file), bytes=size)
+def print_written(
+    file: Path,
+    stream: TextIO | None = None,
+    *,
+    name: str = "written",
+    more: str = "",
+    beside: Sequence[Path] = (),
+) -> None:
+    """The line about a file that was written, and the files beside it; `more` stands before their size."""
+    size, others = file.stat().st_size, sum(other.stat().st_size for other in beside)
+    values = {"bytes": size} | ({"bytes_beside": others} if beside else {})
+    print_field(name, f"{file} ({more}{(size + others) / 1e6:.1f} MB)", stream, file=str(file), **values)
 
 
 def print_training(outcome: Outcome, model: LinearModel, n_rows: int) -> None:

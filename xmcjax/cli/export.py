@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 from typing import TYPE_CHECKING
 
 from xmcjax.cli import _report
@@ -38,6 +39,9 @@ def run(options: Options) -> None:
     check_uncompressed(options.out, "models for other programs")
     told = export_model(options.model, options.out, options.format)
     stream = _report.summary_stream(options.out)
-    _report.print_written(options.out, stream, more=f"{EXCHANGES[options.format].what}, ")
+    weights = f"{glob.escape(options.out.name)}.weights-*"
+    beside = list(options.out.parent.glob(weights)) if options.format == "dismec" else []
+    more = f"{EXCHANGES[options.format].what}, "
+    _report.print_written(options.out, stream, more=more, beside=beside)
     if told:
         _report.print_field("note", "; ".join(told), stream)

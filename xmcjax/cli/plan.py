@@ -180,11 +180,6 @@ def _print(
     needed = _check_memory(options, shape, threads, found.weights, here)
     place = (options.model or Path()).absolute()
     disk, free = model_bytes(found.weights, np.dtype(options.dtype).itemsize), _free(place)
-    if disk > free:
-        raise ValueError(
-            f"the model needs about {size(disk)} and does not fit onto the disk of "
-            f"{place}, with {size(free)} left; a larger --clip or another --model would"
-        )
     said = f"about {size(needed)}" + (f" of {size(here)} here" if here else "")
     said += " per process" if options.workers > 1 else ""
     _report.print_field("memory", said, bytes=needed, usable=here)
@@ -216,6 +211,11 @@ def _print(
     text = f"about {_duration(seconds)} of training with {where}"
     text += f", after {reading:.1f} s of reading" if reading else ""
     _report.print_field("time", text, training=seconds, reading=reading)
+    if disk > free:
+        raise ValueError(
+            f"the model needs about {size(disk)} and does not fit onto the disk of "
+            f"{place}, with {size(free)} left; a larger --clip or another --model would"
+        )
 
 
 def _free(directory: Path) -> int:
