@@ -16,9 +16,10 @@ from xmcjax.cli import info
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGKILL and fork")
 
 INTERRUPTED = """
-import concurrent.futures, os, signal, sys, threading
+import os, signal, sys, threading
 from xmcjax.cli.main import main
 from xmcjax.models import ShardWriter
+from xmcjax.native import StopFlag
 
 # Where this suite itself runs in the background, its children ignore signals from the start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -26,11 +27,11 @@ for number in (signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_DFL)
 wanted = signal.Signals[sys.argv.pop(1)]
 real, seen = ShardWriter.add, []
-shutdown, stopping = concurrent.futures.ThreadPoolExecutor.shutdown, threading.Event()
-def told(self, *more, **options):
+tell, stopping = StopFlag.set, threading.Event()
+def told(self):
+    tell(self)
     stopping.set()
-    shutdown(self, *more, **options)
-concurrent.futures.ThreadPoolExecutor.shutdown = told
+StopFlag.set = told
 def add(self, *result):
     seen.append(result[0])
     if len(seen) == 14:
@@ -226,6 +227,30 @@ def test_a_signal_ends_the_run(xmcjax, files, tmp_path, contents, signal_name, t
     assert f"{4 * len(shards)} were stored before" in result.out
     xmcjax(*train, "--model", tmp_path / "whole").done()
     assert contents(interrupted) == contents(tmp_path / "whole")
+
+
+BUSY = """
+import os, signal, sys, threading, time
+from xmcjax.cli.main import main
+from xmcjax.models import ShardWriter
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+first = threading.Lock()
+def add(self, *result):  # a thread that heeds no flag, as one in which a program is compiled
+    for _ in range(2 if first.acquire(blocking=False) else 0):
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(200)
+ShardWriter.add = add
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_second_ctrl_c_leaves_a_thread_that_does_not_end(files, tmp_path):
+    train = ["train", "--train", files / "train.txt", "--model", tmp_path / "m", "--n-jobs", 2]
+    done = python(BUSY, *train, timeout=60)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.strip() == "xmcjax train: interrupted; what is complete stays on disk"
 
 
 ON_NODES = """

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Self
 
 import numpy as np
@@ -87,22 +88,33 @@ class Trainer:
             self._work_in_threads(queue)
 
     def _work_in_threads(self, queue: Queue) -> None:
-        with ThreadPoolExecutor(self.workers, "xmcjax") as pool:
-            here = settings_here()
+        here, ended = settings_here(), [Future() for _ in range(self.workers)]
 
-            def work(place: int):
-                with here(self.places[place].device), self._stop.heeded():
-                    self._work(queue, place)
-
-            workers: list[Future] = []
+        def work(place: int, end: Future) -> None:
             try:
-                for k in range(self.workers):
-                    workers.append(pool.submit(work, k % len(self.places)))
-                for worker in workers:
-                    worker.result()
-            except BaseException:
-                self._stop.set()  # Ctrl-C arrives in this thread: the workers do not see it
-                raise
+                with here(self.places[place].device), self._stop.heeded():
+                    end.set_result(self._work(queue, place))
+            except BaseException as error:
+                end.set_exception(error)
+
+        # which a second Ctrl-C leaves to themselves: at its end Python waits for threads that are no daemons
+        threads = [
+            threading.Thread(target=work, args=(k % len(self.places), end), name=f"xmcjax_{k}", daemon=True)
+            for k, end in enumerate(ended)
+        ]
+        begun: list[threading.Thread] = []
+        try:
+            for thread in threads:
+                thread.start()
+                begun.append(thread)
+            for end in ended:
+                end.result()
+        except BaseException:
+            self._stop.set()  # Ctrl-C arrives in this thread: the workers do not see it
+            raise
+        finally:
+            for thread in begun:
+                thread.join()
 
     def _work(self, queue: Queue, place: int) -> None:
         """What a thread does until the queue is finished or the stop flag set."""
