@@ -135,6 +135,27 @@ def test_objectives_hardly_rise_where_rows_are_few(backend, tree, monkeypatch):
     assert sum(len(r.indices) for r in found.values()) < 0.8 * len(now) * X.shape[1]
 
 
+@pytest.mark.parametrize("backend", ["jnp", pytest.param("native", marks=native)])
+def test_objectives_hardly_rise_where_no_row_is_active(backend):
+    """At the minimum all rows are at the margin or beyond; without some weights they are within it."""
+    X, Y = wide()
+    found, _ = train(X, Y, backend=backend, C=1e9)
+    for r in found.values():
+        assert objective(X, Y, r, C=1e9) <= 1.00501 * r.value
+    assert sum(len(r.indices) for r in found.values()) < 0.9 * len(found) * X.shape[1]
+
+
+@native
+def test_objectives_hardly_rise_in_single_precision():
+    """What is dropped is far smaller than the rounding of sums over all weights."""
+    rng = np.random.default_rng(0)
+    X = 10 * rng.standard_normal((60, 400))
+    S = X @ rng.standard_normal((400, 6))
+    Y = sp.csr_matrix((np.quantile(S, 0.9, axis=0) < S).astype(np.float32))
+    for r in train(X.astype(np.float32), Y, C=1e4)[0].values():
+        assert objective(X, Y, r, C=1e4) <= 1.00501 * r.value
+
+
 @native
 def test_objectives_are_looked_at_in_a_forked_process_or_that_is_refused(monkeypatch):
     X, Y = wide()

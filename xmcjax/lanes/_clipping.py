@@ -14,8 +14,9 @@ with a rows of n active and φ'' ≤ κ: ½ δᵀHδ as if the columns of the ac
 long as those of other rows. (A bound of ½ δᵀHδ by norms of X is hundreds of times too large on text.)
 
 That is many times too little where C s ‖x‖² is large: the weights dropped along a row have one sign, and rows
-that were just beyond the margin come within it. There the rise is taken from the losses of the rows
-themselves, at each t that is small enough by the above, and t is halved until it is f/200 at most.
+that were just beyond the margin come within it, even where none was. Where some rise is expected as if all
+rows were active, it is taken there from the losses of the rows themselves, at each t that is small enough by
+the above, and t is halved until it is f/200 at most.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ RISE = 0.01
 # Where 1/4 of it is expected, t is too large, or a t that was given is worth a closer look.
 EXPECTED = RISE / 4
 # By so much the objective may rise where it is looked at: where the mean of κ C s ‖x‖², times the larger
-# weight of the label's rows, is above the second, and a rise of more than the third is expected.
+# weight of the label's rows, is above the second, and a rise of more than the third is expected as if all
+# rows were active.
 ALLOWED, _STIFF, _DOUBTED = RISE / 2, 3.0, EXPECTED / 16
 # t without a number given: this over r, and this part of ‖w‖.
 _OF_MARGIN, _OF_NORM = 0.01, 0.0025
@@ -59,6 +61,7 @@ class Clipping:
         curvature: ½ κ/n Σ_i C s_i x_ij², [d], in the dtype of the weights.
         stiffness: the mean of κ C s ‖x‖²; 0 where no objective is looked at.
         largest_row: the largest ‖x‖, where some may be.
+        rows: n, where some may be.
     """
 
     most: float
@@ -66,20 +69,31 @@ class Clipping:
     curvature: np.ndarray
     stiffness: float = 0.0
     largest_row: float = 0.0
+    rows: int = 0
 
     @property
     def adapts(self) -> bool:
         """Whether t is halved where dropping would raise f."""
         return math.isfinite(self.part)
 
-    def doubts(self, expected: float, heaviest: float) -> bool:
-        """Whether a rise that is expected may be far too little of what it is.
+    def is_stiff(self, heaviest: float) -> bool:
+        """Whether a rise may be far more than what is expected of a label.
 
         Args:
-            expected: relative to f.
             heaviest: the larger weight of the label's rows.
         """
-        return self.stiffness * heaviest > _STIFF and expected > _DOUBTED
+        return self.stiffness * heaviest > _STIFF
+
+    def doubts(self, square: float, curved: float, value: float, heaviest: float) -> bool:
+        """Whether the objective of a label is looked at: a row may be active without the weights only.
+
+        Args:
+            square, curved, value: as in :meth:`expected_rise`.
+            heaviest: the larger weight of the label's rows.
+        """
+        if not self.is_stiff(heaviest):
+            return False
+        return self.expected_rise(square, curved, value, self.rows * heaviest) > _DOUBTED
 
     def weights(
         self,
@@ -103,20 +117,19 @@ class Clipping:
             return Weights(kept, w[kept])
         with np.errstate(over="ignore", invalid="ignore"):
             magnitude = np.abs(w)
-            whole, whole_curved = float(w @ w), float((w * w) @ self.curvature)
-            most = min(self.most, self.part * math.sqrt(whole)) if self.adapts else self.most
+            most = min(self.most, self.part * math.sqrt(float(w @ w))) if self.adapts else self.most
             for scale in self.scales():
                 t = w.dtype.type(scale * most)
                 kept = np.flatnonzero(magnitude >= t if t > 0 else magnitude > 0)
                 values = w.take(kept)
-                square = whole - float(values @ values)
-                curved = whole_curved - float((values * values) @ self.curvature.take(kept))
+                dropped = w.copy()
+                dropped[kept] = 0
+                # of these alone: what sums over all weights leave of those that are kept may be all rounding
+                square, curved = float(dropped @ dropped), float((dropped * dropped) @ self.curvature)
                 expected = self.expected_rise(square, curved, value, active * heaviest)
                 if not self.adapts or expected <= EXPECTED:
-                    if not self.doubts(expected, heaviest):
+                    if not self.doubts(square, curved, value, heaviest):
                         break
-                    dropped = w.copy()
-                    dropped[kept] = 0
                     if risen(dropped, self.largest_row * float(t)) <= ALLOWED * value:
                         break
         return Weights(kept, values, expected)
@@ -174,7 +187,7 @@ def make_clipping(X: Any, weight: np.ndarray, loss: MarginLoss, clip: float | No
     total = squares.sum()
     r, stiffness = math.sqrt(total / weight.sum()), float(loss.most_curvature * total / n)
     of_margin = _OF_MARGIN / r if r > 0 else math.inf
-    return Clipping(of_margin, _OF_NORM, curvature, stiffness, largest_norm(X))
+    return Clipping(of_margin, _OF_NORM, curvature, stiffness, largest_norm(X), n)
 
 
 class CloserLook:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import numbers
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -203,7 +202,7 @@ class DeviceBlock:
         lanes_of_state = _columns(state.w, state.value, state.active, chosen)
         problem = self._problem
         look = None  # at objectives
-        if any(clipping.doubts(math.inf, heavy) for heavy in heaviest):
+        if any(map(clipping.is_stiff, heaviest)):
             rows = _rows(state.z, problem.y, problem.weight, chosen)
             given = problem.op, rows, lanes_of_state[0], rule
             look = functools.partial(_risen, *given, loss=problem.loss, penalty=problem.penalty)
@@ -212,7 +211,7 @@ class DeviceBlock:
 
         def finish() -> list[Weights]:
             nonlocal found, room
-            expected = [0.0] * len(lanes)
+            expected, doubted = [0.0] * len(lanes), np.zeros(len(lanes), bool)
             again = np.zeros(0, int)
             for factor in clipping.scales():
                 if factor < 1:
@@ -221,12 +220,11 @@ class DeviceBlock:
                     scale[again] = factor
                     found = _largest(lanes_of_state, rule, scale.copy(), curvature, room=room)
                 read = _Read.of(found, scale, room)
-                for k in range(len(lanes)):
-                    expected[k] = clipping.expected_rise(
-                        read.square[k], read.curved[k], read.value[k], read.active[k] * heaviest[k]
-                    )
+                for k, heavy in enumerate(heaviest):
+                    sums = [float(of_lanes[k]) for of_lanes in (read.square, read.curved, read.value)]
+                    expected[k] = clipping.expected_rise(*sums, float(read.active[k]) * heavy)
+                    doubted[k] = expected[k] <= EXPECTED and clipping.doubts(*sums, heavy)
                 too_many = np.array(expected) > EXPECTED
-                doubted = ~too_many & [clipping.doubts(*of) for of in zip(expected, heaviest, strict=True)]
                 if look is not None and doubted.any():
                     risen = np.asarray(look(scale.copy()), np.float64)[: len(lanes)]
                     too_many |= doubted & ~(risen <= ALLOWED * read.value[: len(lanes)])
