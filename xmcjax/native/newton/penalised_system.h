@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/aligned.h"
 #include "core/isa.h"
+#include "core/simd.h"
 #include "newton/near_rows.h"
 #include "newton/penalties.h"
 
@@ -24,35 +26,20 @@ class PenalisedSystem {
  public:
   // g = Xᵀ ℓ' and the diagonal of Xᵀ D X in the columns of the active rows. `w` is the lane's.
   void build(const Csr<T>& X, const std::vector<Entry<T>>& entries, const T* w) {
-    rows_ = int64_t(entries.size());
+    rows_ = int64_t(entries.size()), padded_ = (rows_ + N - 1) / N * N;
     if (int64_t(slot_.size()) < X.d) slot_.assign(X.d, -1);
-    global_.clear(), begin_.assign(1, 0), gradient_.clear(), diagonal_.clear();
-    curvature_.resize(rows_), margin_.assign(rows_, T(0));
+    global_.clear(), gradient_.clear(), diagonal_.clear();
+    slope_.assign(padded_, T(0)), curvature_.assign(padded_, T(0)), margin_.assign(padded_, T(0));
     gradient_bias_ = curvature_sum_ = 0;
+    int64_t count = 0;
     for (int64_t r = 0; r < rows_; ++r) {
-      const T slope = entries[r].slope, curvature = curvature_[r] = entries[r].curvature;
+      const T slope = slope_[r] = entries[r].slope, curvature = curvature_[r] = entries[r].curvature;
       gradient_bias_ += slope, curvature_sum_ += curvature;
-      for (int64_t k = X.offset[entries[r].row]; k < X.offset[entries[r].row + 1]; ++k) {
-        const int32_t c = X.column[k];
-        if (slot_[c] < 0) {
-          slot_[c] = int32_t(global_.size());
-          global_.push_back(c), begin_.push_back(0), gradient_.push_back(0), diagonal_.push_back(0);
-        }
-        const int32_t s = slot_[c];
-        ++begin_[s + 1];
-        gradient_[s] += slope * X.value[k];
-        diagonal_[s] += curvature * X.value[k] * X.value[k];
-      }
+      count += X.offset[entries[r].row + 1] - X.offset[entries[r].row];
     }
-    columns_ = int64_t(global_.size());
-    for (int64_t s = 0; s < columns_; ++s) begin_[s + 1] += begin_[s];
-    row_.resize(begin_[columns_]), value_.resize(begin_[columns_]);
-    fill_.assign(begin_.begin(), begin_.end() - 1);
-    for (int64_t r = 0; r < rows_; ++r)
-      for (int64_t k = X.offset[entries[r].row]; k < X.offset[entries[r].row + 1]; ++k) {
-        const int64_t at = fill_[slot_[X.column[k]]]++;
-        row_[at] = int32_t(r), value_[at] = X.value[k];
-      }
+    whole_ = rows_ > 0 && count >= rows_ * X.d / 2;
+    if (whole_) list_whole(X, entries);
+    else list_entries(X, entries);
     before_.resize(columns_), point_.resize(columns_);
     for (int64_t s = 0; s < columns_; ++s) point_[s] = before_[s] = w[global_[s]];
   }
@@ -118,6 +105,66 @@ class PenalisedSystem {
   bool has_bias = false;
 
  private:
+  static constexpr int N = kLanes<T>;
+
+  // The columns by their entries.
+  void list_entries(const Csr<T>& X, const std::vector<Entry<T>>& entries) {
+    begin_.assign(1, 0);
+    for (int64_t r = 0; r < rows_; ++r)
+      for (int64_t k = X.offset[entries[r].row]; k < X.offset[entries[r].row + 1]; ++k) {
+        const int32_t c = X.column[k];
+        if (slot_[c] < 0) {
+          slot_[c] = int32_t(global_.size());
+          global_.push_back(c), begin_.push_back(0), gradient_.push_back(0), diagonal_.push_back(0);
+        }
+        const int32_t s = slot_[c];
+        ++begin_[s + 1];
+        gradient_[s] += slope_[r] * X.value[k];
+        diagonal_[s] += curvature_[r] * X.value[k] * X.value[k];
+      }
+    columns_ = int64_t(global_.size());
+    for (int64_t s = 0; s < columns_; ++s) begin_[s + 1] += begin_[s];
+    row_.resize(begin_[columns_]), value_.resize(begin_[columns_]);
+    fill_.assign(begin_.begin(), begin_.end() - 1);
+    for (int64_t r = 0; r < rows_; ++r)
+      for (int64_t k = X.offset[entries[r].row]; k < X.offset[entries[r].row + 1]; ++k) {
+        const int64_t at = fill_[slot_[X.column[k]]]++;
+        row_[at] = int32_t(r), value_[at] = X.value[k];
+      }
+  }
+
+  // All columns with all active rows, where at least half of the entries are there.
+  void list_whole(const Csr<T>& X, const std::vector<Entry<T>>& entries) {
+    columns_ = X.d;
+    value_.assign(columns_ * padded_, T(0));
+    begin_.resize(columns_ + 1), global_.resize(columns_), gradient_.resize(columns_);
+    diagonal_.resize(columns_);
+    for (int64_t r = 0; r < rows_; ++r)
+      for (int64_t k = X.offset[entries[r].row]; k < X.offset[entries[r].row + 1]; ++k)
+        value_[X.column[k] * padded_ + r] += X.value[k];
+    for (int64_t s = 0; s <= columns_; ++s) begin_[s] = s * padded_;
+    for (int64_t s = 0; s < columns_; ++s) {
+      slot_[s] = global_[s] = int32_t(s);
+      gradient_[s] = product(s, [&](int64_t r) { return load(&slope_[r]); });
+      diagonal_[s] = product(s, [&](int64_t r) { return load(&curvature_[r]) * column(s, r); });
+    }
+  }
+
+  Vec<T> column(int64_t s, int64_t r) const { return load(&value_[begin_[s] + r]); }
+
+  // Σ_r x_rs f(r) of a whole column, f of a vector of rows.
+  template <class F>
+  T product(int64_t s, const F& f) const {
+    Vec<T> a{}, b{};
+    int64_t r = 0;
+    for (; r + N < padded_; r += 2 * N) a += column(s, r) * f(r), b += column(s, r + N) * f(r + N);
+    if (r < padded_) a += column(s, r) * f(r);
+    LanesOf<Vec<T>> sums(a + b);
+    for (int width = N / 2; width; width /= 2)
+      for (int l = 0; l < width; ++l) sums.lane[l] += sums.lane[l + width];
+    return sums[0];
+  }
+
   // Σ_j h_j |change of w_j|
   double sweep(const Penalty<T>& penalty, const Penalty<T>* of_bias) {
     double moved = 0;
@@ -153,7 +200,8 @@ class PenalisedSystem {
   }
 
   // x_sᵀ D v
-  T against(int64_t s, const std::vector<T>& v) const {
+  T against(int64_t s, const Array<T>& v) const {
+    if (whole_) return product(s, [&](int64_t r) { return load(&curvature_[r]) * load(&v[r]); });
     T a = 0, b = 0;
     int64_t k = begin_[s];
     const int64_t last = begin_[s + 1];
@@ -165,10 +213,14 @@ class PenalisedSystem {
     return a + b;
   }
   // v += t x_s
-  void along(int64_t s, T t, std::vector<T>& v) const {
-    for (int64_t k = begin_[s]; k < begin_[s + 1]; ++k) v[row_[k]] += t * value_[k];
+  void along(int64_t s, T t, Array<T>& v) const {
+    if (whole_) {
+      for (int64_t r = 0; r < padded_; r += N) store(&v[r], load(&v[r]) + t * column(s, r));
+    } else {
+      for (int64_t k = begin_[s]; k < begin_[s + 1]; ++k) v[row_[k]] += t * value_[k];
+    }
   }
-  T against_ones(const std::vector<T>& v) const {
+  T against_ones(const Array<T>& v) const {
     double sum = 0;
     for (int64_t r = 0; r < rows_; ++r) sum += double(curvature_[r]) * v[r];
     return T(sum);
@@ -252,7 +304,7 @@ class PenalisedSystem {
 
   // moved = X v of a vector on the face
   void spread(const std::vector<T>& v) {
-    moved_.assign(rows_, T(0));
+    moved_.assign(padded_, T(0));
     const Poll poll;
     for (size_t f = 0; f < face_.size(); ++f) {
       poll(face_[f] < 0 ? rows_ : begin_[face_[f] + 1] - begin_[face_[f]]);
@@ -288,16 +340,17 @@ class PenalisedSystem {
 
   std::vector<int64_t> face_;    // columns, −1 for the bias
   std::vector<T> residual_, inverse_, added_, search_, image_, step_, longer_;  // on the face
-  std::vector<T> moved_;         // of rows
   std::vector<int32_t> slot_;    // [d], the new number of a column; −1 between lanes
   std::vector<int32_t> global_;  // [columns], the old one
   std::vector<int64_t> begin_, fill_;
   std::vector<int32_t> row_;
-  std::vector<T> value_, gradient_, diagonal_, before_, point_;  // of columns
-  std::vector<T> curvature_, margin_;                            // of rows: D, (X p)
+  std::vector<T> gradient_, diagonal_, before_, point_;          // of columns
+  Array<T> value_;                                               // column by column
+  Array<T> slope_, curvature_, margin_, moved_;                  // of rows: ℓ', D, X p, X v
   double gradient_bias_ = 0, curvature_sum_ = 0;
   T at_bias_ = 0;
-  int64_t rows_ = 0, columns_ = 0;
+  int64_t rows_ = 0, padded_ = 0, columns_ = 0;
+  bool whole_ = false;  // whether columns have all rows, and zeros up to `padded_`
 };
 
 }  // namespace xmcjax::XMCJAX_ISA
