@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from tests.support import multinomial as helpers
 from tests.support.problems import needs_native
 from xmcjax import native
+from xmcjax.lanes import precision
 from xmcjax.solvers import Status, multinomial
 from xmcjax.solvers.multinomial import block_newton
 
@@ -283,6 +284,50 @@ def test_a_run_goes_on_in_float64_where_float32_does_not_do(kind, monkeypatch):
     assert widened
     assert solution.status == Status.CONVERGED
     assert solution.gap <= 1e-4
+
+
+def collinear(dtype, n, d, K, rank):
+    """Dense features of a rank; for `rank` d − 3 the first three columns are the next three."""
+    rng = np.random.default_rng(0)
+    y = np.concatenate([np.arange(K), rng.integers(0, K, n - K)]).astype(np.int32)
+    X = rng.normal(size=(K, d))[y] / 2 + rng.normal(size=(n, d))
+    if rank == d - 3:
+        X[:, :3] = X[:, 3:6]
+    else:
+        X = X[:, :rank] @ rng.normal(size=(rank, d))
+    return X.astype(dtype), y
+
+
+@pytest.mark.parametrize("few", [0, 1 << 60], ids=["narrow", "as given"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_collinear_features_with_a_small_lambda_take_as_few_steps_as_others(dtype, few, monkeypatch):
+    monkeypatch.setattr("xmcjax.solvers.multinomial._scores._FEW", few)
+    X, y = collinear(dtype, 500, 20, 4, 17)
+    with precision(dtype):
+        solution = multinomial.run(helpers.problem(X, y, 1e-7, intercept=True), "block_newton")
+    assert solution.status == Status.CONVERGED
+    assert solution.gap <= 1e-4
+    assert solution.history[-1].steps <= 6
+    assert solution.value == pytest.approx(solution.history[-1].value, rel=1e-4)
+
+
+def test_steps_that_float32_cannot_measure_end_a_run():
+    """What they promise is of directions whose curvature is less than rounding."""
+    X, y = collinear(np.float32, 1000, 20, 3, 6)
+    with precision(np.float32):
+        solution = multinomial.run(helpers.problem(X, y, 1e-8, intercept=True), "block_newton")
+    assert solution.status == Status.CONVERGED
+    assert solution.history[-1].steps <= 25
+
+
+def test_a_step_that_changes_nothing_is_the_last(monkeypatch):
+    """Where the decrement says of the same point that it has converged, it has been judged before."""
+    monkeypatch.setattr(block_newton.Host, "_searched", lambda *_: None)
+    monkeypatch.setattr(block_newton.Host, "_decrement", lambda *_: True)
+    X, y = helpers.sparse_set()
+    solution = multinomial.run(helpers.problem(X, y, 1.0), "block_newton")
+    assert solution.history[-1].steps <= 2
+    assert solution.status == Status.CONVERGED and solution.gap <= 1e-4
 
 
 def test_products_in_parts_are_those_in_one(monkeypatch):

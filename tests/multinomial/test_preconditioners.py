@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 
 from tests.support import multinomial as helpers
 from tests.support.internals import kronecker, preconditioners
 from tests.support.problems import needs_native
+from xmcjax import native
+from xmcjax.lanes import precision
+from xmcjax.solvers.multinomial import block_newton
 
 
 def _made(scores, P):
@@ -71,6 +76,34 @@ def test_native_blocks_are_those_of_numpy(dtype, n):
     worse = np.full((6, n), np.nan, dtype)
     scores, *_ = helpers.scores_of("dense", dtype, n=n, classes=6)
     assert not isinstance(preconditioners.blocks(scores, worse, 0.3, np.eye(41)), preconditioners.Blocks)
+
+
+@pytest.mark.parametrize("twins", [False, True])
+def test_preconditioners_of_collinear_features_have_the_digits_of_float32(twins):
+    """Where λ is less than rounding, and some columns are the same."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 20)).astype(np.float32)
+    X[:, :5] = X[:, 5:10]
+    y = rng.integers(0, 4, 500).astype(np.int32)
+    P = rng.dirichlet(np.ones(4), 500).T
+    # of columns that are the same a gradient has the same numbers
+    r = rng.normal(size=(4, 21)).astype(np.float32)
+    r[:, :5] = r[:, 5:10]
+    found = []
+    for dtype in (np.float32, np.float64):
+        with precision(dtype), native.twins() if twins else contextlib.nullcontext():
+            problem = helpers.problem(X.astype(dtype), y, 1e-5, intercept=True)
+            scores = block_newton.scores_of(problem, True, 1)
+            gram, at = preconditioners.gram(scores), np.array(P, dtype, order="C")
+            blocks = preconditioners.blocks(scores, at, 1e-5, gram)
+            uniform = preconditioners.uniform(scores, 4, 1e-5, gram)
+            assert isinstance(blocks, preconditioners.Blocks)
+            found.append(
+                [(z[:, :5] + z[:, 5:10], z[:, 10:]) for z in (M(r.astype(dtype)) for M in (blocks, uniform))]
+            )
+    for of_a_kind, expected in zip(*found, strict=True):
+        for a, b in zip(of_a_kind, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=0.1 * float(np.max(np.abs(b))))
 
 
 def test_a_basis_has_the_hessian_where_all_rows_have_the_same_probabilities():

@@ -133,7 +133,8 @@ class Block {
     const double part = mass_ > 0 ? std::max(rest, 0.0) / mass_ : 0.0;
     for (int64_t i = 0; i < f_; ++i) {
       for (int64_t j = 0; j <= i; ++j) A_[i * f_ + j] = A_[j * f_ + i] + part * a_.gram[i * f_ + j];
-      A_[i * f_ + i] += i + 1 < f_ ? a_.ridge : a_.last_ridge;
+      const double ridge = i + 1 < f_ ? a_.ridge : a_.last_ridge;
+      A_[i * f_ + i] += std::max(ridge, a_.least * A_[i * f_ + i]);
     }
     a_.found[k] = invert(a_.inverse + k * f_ * f_);
   }

@@ -217,7 +217,7 @@ def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> P
     if scores.native and scores.d < _SMALL:
         found = np.empty(len(P), np.int32)
         given = dict(**scores.blocks, P=scores.in_blocks(P), gram=gram, most=most, threads=scores.threads)
-        ridges = dict(ridge=l2, last_ridge=_BIAS * mass)
+        ridges = dict(ridge=l2, last_ridge=_BIAS * mass, least=_least_part(scores))
         native.InPlace.once("softmax_blocks", **given, **ridges, inverse=inverse, found=found)
         return Blocks(scores, inverse) if found.all() else diagonal(scores, P, l2)
     for k, p in enumerate(P):
@@ -305,8 +305,18 @@ def weighted_gram(scores: DenseScores, w: np.ndarray, rows: Any = slice(None)) -
 
 
 def _regularise(A: np.ndarray, scores: DenseScores, l2: float) -> None:
-    A[np.diag_indices(len(A))] += l2
-    A[-1, -1] += _BIAS * float(scores.weight.sum()) - l2
+    ridge = np.full(len(A), l2)
+    ridge[-1] = _BIAS * float(scores.weight.sum())
+    A[np.diag_indices(len(A))] += np.maximum(ridge, _least_part(scores) * A.diagonal())
+
+
+def _least_part(scores: DenseScores) -> float:
+    """Of each number on the diagonal of a block, the part that is added to it at least.
+
+    With collinear features and less than that, the inverse has numbers so large that their rounding is more
+    than the inverse is in other directions, and it is not definite.
+    """
+    return (scores.d + 1) * float(np.finfo(scores.work).eps)
 
 
 def _largest(w: np.ndarray, most: int):

@@ -303,12 +303,13 @@ class Host:
         value, norm = self._l2 / 2 * right.square + point.now.value, right.norm
         if not (np.isfinite(value) and np.isfinite(norm)):
             status = Status.NONFINITE
-        elif (
-            norm <= self._least(hp) * scale and not self._larger and self._decrement(point, right, hp, value)
-        ):
-            status = Status.CONVERGED
-        elif status == Status.RUNNING and steps >= hp.max_steps:
-            status = Status.MAX_STEPS
+        # where no step was found, the point is one that had not converged, or not for the certificate
+        elif status == Status.RUNNING:
+            small = norm <= self._least(hp) * scale and not self._larger
+            if small and self._decrement(point, right, hp, value):
+                status = Status.CONVERGED
+            elif steps >= hp.max_steps:
+                status = Status.MAX_STEPS
         dtype = self._dtype
         V = self._laid_out(point.V).astype(dtype, copy=False)
         self._weights = V[:-1], V[-1]
@@ -411,8 +412,9 @@ class Host:
     ) -> Point | None:
         """The point on the line where the slope of G is small; None where G does not fall.
 
-        Where the slope promises less than G is rounded by, it is the whole step, if the gradient falls. Where
-        it leaps, it is the length before the leap.
+        Where the slope or the preconditioner promises less than G is rounded by, it is the whole step, if the
+        gradient falls: what conjugate gradients find beyond the preconditioner then has less curvature than
+        rounding. Where the slope leaps, it is the length before the leap.
         """
         slope = -found.fall
         if not slope < 0:
@@ -424,7 +426,7 @@ class Host:
         rounding = 4 * float(np.finfo(scores.dtype).eps) * abs(value)
         U = scores.product(direction, scores.room(point.Z.shape, scores.dtype))
         P = scores.room(U.shape, U.dtype)
-        if -slope <= rounding:
+        if min(-slope, right.pressed) <= rounding:
             whole = self._point_at(point, V, U, scores.along(point.Z, U, 1.0, P))
             return whole if self._right_side(whole, l2).norm <= _FALL * right.norm else None
         search = Search(slope)
