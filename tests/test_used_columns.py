@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tests.support.internals import used_columns
+from tests.support.internals import multinomial_certificate, used_columns
 from tests.support.lanes import matrix, train
 from xmcjax import MulticlassSVC, MultinomialLogisticRegression, OneVsAllClassifier, TopKSVC
 from xmcjax.estimators import OutOfTimeError, fit_with_state, state_of_run
 from xmcjax.inits import Init, Starts
 from xmcjax.models import ArrayModel, decision_function, predict_topk
+from xmcjax.solvers import Status
+from xmcjax.solvers.multinomial import block_newton
 
 D, N = 20_000, 120
 
@@ -179,6 +181,27 @@ def test_a_run_goes_on_where_its_time_was_over(problem, tmp_path):
     whole = MultinomialLogisticRegression("lbfgs", tol=1e-6).fit(wide, y)
     assert model.objective_ == pytest.approx(whole.objective_, rel=1e-6)
     np.testing.assert_allclose(model.coef_, whole.coef_, atol=1e-3)
+
+
+def test_weights_that_end_a_run_are_kept_where_its_time_is_over(problem, tmp_path, monkeypatch):
+    """Those of the certificate, which are no iteration of the method."""
+    wide, _, _, y = problem
+    state = state_of_run(tmp_path / "state", {"C": 1.0})
+    assert not state.begin(resume=False)
+    plain = multinomial_certificate.Certifier.certified
+
+    def certified(*given):
+        state.deadline = time.monotonic()
+        return plain(*given)
+
+    monkeypatch.setattr(multinomial_certificate.Certifier, "certified", certified)
+    monkeypatch.setattr(block_newton.Host, "_searched", lambda *_: None)
+    monkeypatch.setattr("xmcjax.estimators._checkpoint.EVERY", 0)
+    model = MultinomialLogisticRegression("block_newton")
+    fit_with_state(model, wide, y, state)
+    assert model.status_ == Status.CONVERGED
+    assert [record.steps for record in model.history_] == [0, 1, 1]
+    assert model.history_[-1].value == model.objective_
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -330,6 +330,35 @@ def test_a_step_that_changes_nothing_is_the_last(monkeypatch):
     assert solution.status == Status.CONVERGED and solution.gap <= 1e-4
 
 
+@pytest.mark.parametrize("kind", helpers.KINDS)
+def test_the_last_record_is_that_of_the_weights_that_are_returned(kind, monkeypatch, tmp_path):
+    """Where the certificate has made them, and where they are those of the last step."""
+    X, y = helpers.sparse_set()
+    problem = helpers.problem(helpers.KINDS[kind](X), y, 1.0, intercept=True)
+    by_step = multinomial.run(problem, "block_newton")
+    records, weights = [], []
+
+    def observe(state, record):
+        records.append(record)
+        weights.append((np.array(state.W), np.array(state.bias)))
+
+    monkeypatch.setattr(block_newton.Host, "_searched", lambda *_: None)
+    by_certificate = multinomial.run(problem, "block_newton", checkpoint=tmp_path / "state", observe=observe)
+    assert [record.steps for record in by_step.history] == list(range(len(by_step.history)))
+    assert [record.steps for record in by_certificate.history] == [0, 1, 1]
+    assert records == by_certificate.history
+    for solution in (by_step, by_certificate):
+        last = solution.history[-1]
+        assert last.value == pytest.approx(solution.value, rel=1e-12)
+        assert last.gradient_norm == pytest.approx(solution.gradient_norm, rel=1e-6)
+        assert last.bound == solution.bound
+        assert last.value == pytest.approx(helpers.objective(X, y, solution.W, solution.bias, 1.0))
+    for found, expected in zip(weights[-1], (by_certificate.W, by_certificate.bias), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    # what is stored is what a run goes on from
+    assert multinomial.run(problem, "block_newton", checkpoint=tmp_path / "state").history[0] != records[-1]
+
+
 def test_products_in_parts_are_those_in_one(monkeypatch):
     whole = helpers.scores_of("dense", np.float64)[0]
     assert isinstance(whole, block_newton.DenseScores)

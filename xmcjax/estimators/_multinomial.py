@@ -84,7 +84,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
         status_: how the run ended, of :class:`xmcjax.solvers.Status`.
         reason_: why by which solver, in a sentence.
         history_: a :class:`xmcjax.solvers.multinomial.Record` of each iteration: objective, norm of the
-            gradient, seconds.
+            gradient, seconds. The last is that of the weights that were found.
         n_features_in_: d. feature_names_in_: names of the features, where X has names.
 
     X of float64 is solved in float64, without a change to JAX's settings.
@@ -215,10 +215,15 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
                     W0 = np.pad(W0, [(0, problem.op.shape[1] - width), (0, 0)]).astype(problem.op.dtype)
                     b0 = b0.astype(problem.op.dtype) if intercept else None
 
+                made = -1
+
                 def observe(_, record):
+                    nonlocal made
                     watch.show(record.steps, objective=record.value, gradient_norm=record.gradient_norm)
-                    if isinstance(watch.checkpoint, Checkpoint):
+                    # a record without a step is the end, which no limit of time shall throw away
+                    if isinstance(watch.checkpoint, Checkpoint) and record.steps > made:
                         watch.checkpoint.check_time()
+                    made = record.steps
 
                 kept: dict[str, Any] = {}
                 if isinstance(watch.checkpoint, Checkpoint):

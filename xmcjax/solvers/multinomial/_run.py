@@ -43,6 +43,8 @@ from xmcjax.solvers.multinomial._state import HParams, State, next_status
 class Record(NamedTuple):
     """Of one outer iteration, for a figure or a table.
 
+    Newton steps in float64 at the end of a run have one record together, whose `steps` are those before them.
+
     Example:
         >>> from xmcjax import linops
         >>> from xmcjax.solvers.multinomial import multinomial_problem, run
@@ -266,14 +268,14 @@ def _solved(
     history: list[Record] = []
     due = time.monotonic() + every
 
-    def note():
+    def note(storing: bool = True):
         nonlocal due
         # fetched together, the status for later: one after the other, a device is waited for each time
         told = state.value, state.gradient_norm, state.bound, state.steps, state.inner, state.status
         value, norm, bound, steps, inner, _ = jax.device_get(told)
         seconds = time.perf_counter() - begin
         history.append(Record(int(steps), float(value), float(norm), float(bound), int(inner), seconds))
-        if store is not None and (every == 0 or time.monotonic() >= due):
+        if storing and store is not None and (every == 0 or time.monotonic() >= due):
             store.save(now, _on_a_device(state))
             due = time.monotonic() + every
         if observe is not None:
@@ -296,11 +298,14 @@ def _solved(
             state, now = calls.initial(following, state.W, state.bias), following
             state = state._replace(steps=steps, inner=inner)
         note()
-    last, weights, better = history[-1], (state.W, state.bias), verdict.better
-    value, norm = last.value, last.gradient_norm
+    value, norm, better = history[-1].value, history[-1].gradient_norm, verdict.better
     if better is not None:
-        weights, value, norm = (better.W, better.bias), better.value, better.gradient_norm
-    W, bias = _on_a_device(weights)
+        value, norm = better.value, better.gradient_norm
+        if not (np.array_equal(better.W, state.W) and np.array_equal(better.bias, state.bias)):
+            numbers = dict(value=value, gradient_norm=norm, bound=value, stationarity=norm)
+            state = state._replace(W=better.W, bias=better.bias, **numbers)
+            note(storing=False)
+    W, bias = _on_a_device((state.W, state.bias))
     status = verdict.status
     # the gap that was promised may be there, if not that of weights that gain little
     if status == Status.RUNNING:
@@ -308,7 +313,7 @@ def _solved(
     reason = auto.reason(calls.problem) if method == "auto" else f"{method} was asked for"
     if default_platform() == "cpu":
         reason = said_of_host(reason, auto.WHY)
-    return Solution(W, bias, value, norm, last.bound, status, history, verdict.gap, reason)
+    return Solution(W, bias, value, norm, history[-1].bound, status, history, verdict.gap, reason)
 
 
 def _on_a_device(tree):
