@@ -359,6 +359,20 @@ def test_the_last_record_is_that_of_the_weights_that_are_returned(kind, monkeypa
     assert multinomial.run(problem, "block_newton", checkpoint=tmp_path / "state").history[0] != records[-1]
 
 
+def test_no_direction_is_made_of_a_gradient_that_is_rounding(monkeypatch):
+    """Where float32 brings nothing more, conjugate gradients in it would take all their steps for nothing."""
+
+    def direction(state, _):
+        raise AssertionError("a direction was made in float32")
+
+    monkeypatch.setattr(block_newton, "direction", direction)
+    monkeypatch.setattr(block_newton.Host, "_searched", lambda *_: None)
+    X, y = helpers.sparse_set(dtype=np.float32)
+    with precision(np.float32):
+        solution = multinomial.run(helpers.problem(X.toarray(), y, 1.0), "block_newton")
+    assert solution.status == Status.CONVERGED and solution.gap <= 1e-4
+
+
 def test_products_in_parts_are_those_in_one(monkeypatch):
     whole = helpers.scores_of("dense", np.float64)[0]
     assert isinstance(whole, block_newton.DenseScores)

@@ -45,6 +45,17 @@ def test_few_steps_are_left(make, intercept, dtype):
     assert found.value <= (1 + 1e-4) * other.value
 
 
+@pytest.mark.parametrize("lam", [1e-2, 1e-4])
+def test_few_steps_are_left_in_float32_with_a_small_lambda(lam):
+    rng = np.random.default_rng(0)
+    y = np.concatenate([np.arange(K), rng.integers(0, K, 100 - K)]).astype(np.int32)
+    X = (rng.normal(size=(100, 4000)) + 0.6 * rng.normal(size=(K, 4000))[y]).astype(np.float32)
+    with precision(np.float32):
+        found = multinomial.run(helpers.problem(X, y, lam, intercept=True), "block_newton")
+    assert found.status == Status.CONVERGED and found.gap <= 1e-4
+    assert found.history[-1].steps <= 4
+
+
 @pytest.mark.parametrize("scale", [1e-25, 1e15, 1e20])
 def test_inner_products_that_no_float32_holds_do_no_harm(scale):
     X, y = wide(np.float32)

@@ -375,6 +375,9 @@ class _Run:
         """What makes Newton directions at the state, of methods that keep what they need."""
         if method not in ON_THE_HOST:
             return None
+        # a gradient in float32 that steps lower no more is rounding, and a direction of it bounds nothing
+        if int(state.status) == Status.LINE_SEARCH_FAILED and self.problem.op.dtype == np.float32:
+            return None
         value, norm = float(state.value), float(state.gradient_norm)
         make = functools.partial(METHODS[method].direction, state)
         return Direction(make, value, norm * norm / (2 * float(self.problem.l2)))

@@ -28,7 +28,7 @@ from xmcjax._cores import blas_threads
 from xmcjax._platform import default_platform
 from xmcjax._range import squared_norms
 from xmcjax._row_span import EASY, RowSpan, is_wide
-from xmcjax.linops import Csr, Dense, make
+from xmcjax.linops import Csr, Dense
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial import _kronecker, _preconditioners
 from xmcjax.solvers.multinomial._line_search import OnALine, Search
@@ -127,13 +127,14 @@ def _in_the_span_of_the_rows(problem: Problem, hp: HParams) -> tuple[np.ndarray,
     curvature = float(np.asarray(problem.weight, np.float64) @ squares) / (4 * len(X) * float(problem.l2))
     if not (EASY < curvature < np.inf and squares.max() < np.finfo(X.dtype).max):
         return None
-    span = RowSpan(X)
-    narrow = dataclasses.replace(problem, op=make(span.features.astype(X.dtype)))
+    # in float64: of float32 the start is no minimum but for rounding, and steps over all features follow
+    span = RowSpan(X.astype(np.float64, copy=False))
+    narrow = dataclasses.replace(problem, op=Dense(span.features))  # type: ignore[arg-type]
     tight = hp._replace(tolerance=_TIGHT * hp.tolerance)
     state = init(narrow, tight)
     while int(state.status) == Status.RUNNING:
         state = step(narrow, tight, state)
-    W = span.weights(np.asarray(state.W, np.float64)).astype(np.float64)
+    W = span.weights(np.asarray(state.W))
     useful = int(state.status) == Status.CONVERGED and bool(np.isfinite(W).all())
     return (W, np.asarray(state.bias, np.float64)) if useful else None
 
