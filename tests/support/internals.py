@@ -1,12 +1,13 @@
 """All that tests know of the inside of the library, and why: nothing else under tests imports it."""
 
 # SYSTEMS is the table of systems that commands, options and stored models share; of the others the
-# parts with a proof of their own are tested: options, Platt's fit, the gate of matrices, cores, what runs
-# where, squared norms, memory of the host and of devices, nodes, which columns are used, and Hierarchy, which
-# kernels.class_kernels takes and which has no public name
+# parts with a proof of their own are tested: options, Platt's fit, logarithms of probabilities, the gate of
+# matrices, cores, what runs where, squared norms, memory of the host and of devices, nodes, which columns are
+# used, and Hierarchy, which kernels.class_kernels takes and which has no public name
 from xmcjax import (
     _device_memory,
     _hierarchy,
+    _links,
     _memory,
     _options,
     _placement,
@@ -97,6 +98,7 @@ from xmcjax.solvers.multinomial import _run as _multinomial_run
 SYSTEMS = _systems.SYSTEMS
 CLI_MODULES = _cli_systems.MODULES
 option_tables = _options
+links = _links
 platt = _platt
 ranges = _range
 sparse = _sparse
