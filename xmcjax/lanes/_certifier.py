@@ -83,7 +83,8 @@ class _Certifier:
         self.goes_on = retries and self._takes_paths and self._features.exact
         #: of C, with which a lane whose steps are short begins again; None where none does
         self.first_part: float | None = None
-        if retries and not self._features.exact and _EASY < self._mean < np.inf:
+        exact = self._features.exact and isinstance(self._penalty, L2)  # directions of lanes that end here
+        if retries and not exact and _EASY < self._mean < np.inf:
             self.first_part = _EASY / self._mean
         self._op: LinOp | None = None
         self._making = threading.Lock()

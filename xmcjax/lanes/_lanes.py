@@ -15,6 +15,7 @@ from xmcjax.lanes._job import Job, Weights
 from xmcjax.lanes._parts import Parts
 from xmcjax.linops import LinOp
 from xmcjax.losses import MarginLoss
+from xmcjax.penalties import L2
 from xmcjax.solvers import Status, newton_cg
 from xmcjax.solvers.far_starts import FARTHER, LARGE
 
@@ -130,7 +131,10 @@ class Lanes:
         self._n_features, self._keep_all = op.shape[1], keep_all(op.dtype)
         self._clipping, self._doubts = clipping or self._keep_all, doubts
         self._block = make_block(op, loss, weight, hp, size, by_part=first_part is not None, **options)
-        self._parts = None if first_part is None else Parts(first_part, hp.max_steps, size)
+        penalised = not isinstance(options.get("penalty", L2()), L2)
+        self._parts = None
+        if first_part is not None:
+            self._parts = Parts(first_part, hp.max_steps, size, penalised=penalised)
         self._jobs: list[Job | None] = [None] * size
         self._largest_row, self._takes_over = largest_row, takes_over
         self._base: tuple[np.ndarray | None, float] = None, 0.0  # of the last start, and its ‖·‖²

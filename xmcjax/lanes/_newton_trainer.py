@@ -89,7 +89,7 @@ class NewtonTrainer(Trainer):
         takes_over = None
         if isinstance(certifier, Certifier) and certifier.goes_on and default_platform() == "cpu":
             takes_over = certifier.takes_over  # but for a device, whose own steps are the faster ones
-        first_part = certifier.first_part if isinstance(certifier, Certifier) else None
+        first_part = None if certifier is None else certifier.first_part
         given = self._solutions.clipping, doubts, takes_over, first_part
         lanes = self._lanes(self._options.hparams(), size, place, *given)
         # a step that has begun holds what the device has of the lanes, for whoever goes on with others

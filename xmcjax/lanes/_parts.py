@@ -14,8 +14,9 @@ import math
 
 from xmcjax.solvers import Status, newton_cg
 
-# Steps are short where the product of the last three multiples of their directions is less than this.
-_SHORT, _TOGETHER = 1e-4, 3
+# Steps are short where the product of the last three multiples of their directions is less than this; with a
+# penalty other than ½ ‖w‖², where a step costs many sweeps, where it is less than the second.
+_SHORT, _SHORT_PENALISED, _TOGETHER = 1e-4, 1e-2, 3
 # From one part to the next, at most; and the part of the steps of a lane that it may make with less than C.
 _FACTOR, _STEPS = 3.0, 0.75
 
@@ -27,12 +28,14 @@ class Parts:
         first: the smallest.
         most: Newton steps of a lane.
         size: lanes.
+        penalised: whether the penalty is another than ½ ‖w‖².
     """
 
-    def __init__(self, first: float, most: int, size: int):
+    def __init__(self, first: float, most: int, size: int, *, penalised: bool = False):
         number = max(1, math.ceil(-math.log(first) / math.log(_FACTOR)))
         #: one after the other
         self.parts = [first ** (1 - k / number) for k in range(number)] + [1.0]
+        self._short = _SHORT_PENALISED if penalised else _SHORT
         self._most = int(_STEPS * most)
         self._taken = [0] * size  # how many of them a lane has had
         self._last = [(1.0,) * _TOGETHER] * size  # multiples of directions
@@ -51,7 +54,7 @@ class Parts:
         moving, late = bool(newton_cg.moving(status)), steps >= self._most
         if taken == 0:
             self._last[lane] = (*self._last[lane][1:], multiplier)
-            if not moving or late or math.prod(self._last[lane]) >= _SHORT:
+            if not moving or late or math.prod(self._last[lane]) >= self._short:
                 return None
         elif taken == len(self.parts) or status == Status.NONFINITE or (moving and not late):
             return None

@@ -73,6 +73,7 @@ def proximal_step(problem, hp, state):
         armijo=hp.armijo,
         max_backtracks=hp.max_backtracks,
     )
+    t = _lower(change, t, lanes & ~fresh & ~failed & (t < 1), hp.max_backtracks)
     t = jnp.where(fresh, 1, t).astype(dtype)
     w, z, bias = w + t * p, z + t * m, bias + t * p_bias
     solved = lanes & ~failed
@@ -135,6 +136,21 @@ def proximal_step(problem, hp, state):
         cg_steps=state.cg_steps + sweeps,
         active=keep(solved, active, state.active),
     )
+
+
+def _lower(change, t, lanes, most):
+    """t, and half of it as long as f falls, but for 2^−most: it may be far behind the minimum."""
+
+    def unfinished(carry):
+        return jnp.any(carry[2])
+
+    def halve(carry):
+        t, here, going = carry
+        half = change(t / 2)
+        going = going & (half < here) & (t / 2 >= 0.5**most)
+        return jnp.where(going, t / 2, t), jnp.where(going, half, here), going
+
+    return jax.lax.while_loop(unfinished, halve, (t, change(t), lanes))[0]
 
 
 def _best_shift(problem, penalty, z, bias, lam_bias, tolerance, lanes):

@@ -120,12 +120,22 @@ class PenalisedLane {
 
   double rounding(double f) const { return 4 * (sizeof(T) == 4 ? 0x1p-24 : 0x1p-53) * std::fabs(f); }
 
-  // The largest t of 1, ½, ¼, … with f(t) − f(0) ≤ η t (gᵀp + R(w + p) − R(w)); a fresh lane takes 1.
+  // The largest t of 1, ½, ¼, … with f(t) − f(0) ≤ η t (gᵀp + R(w + p) − R(w)), and half of one below 1 as long
+  // as f falls: the first that is good enough may be far behind the minimum. A fresh lane takes 1.
   bool search() {
-    for (int halvings = 0; !fresh_; t_ *= T(0.5)) {
-      const double change = sums(t_, T(0), true).value + penalty_change(t_);
-      if (change <= a_.armijo * t_ * a_.slope[lane_] + rounding(a_.value[lane_])) break;
-      if (!(halvings++ < a_.max_backtracks)) return false;
+    if (!fresh_) {
+      const auto change = [&](T t) { return sums(t, T(0), true).value + penalty_change(t); };
+      int halvings = 0;
+      double here = change(t_);
+      for (; !(here <= a_.armijo * t_ * a_.slope[lane_] + rounding(a_.value[lane_])); here = change(t_)) {
+        if (!(halvings++ < a_.max_backtracks)) return false;
+        t_ *= T(0.5);
+      }
+      while (t_ < 1 && halvings++ < a_.max_backtracks) {
+        const double half = change(T(0.5) * t_);
+        if (!(half < here)) break;
+        here = half, t_ *= T(0.5);
+      }
     }
     bias_ += t_ * a_.direction_bias[lane_];
     return true;
