@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from tests.support.lanes import native, train
-from xmcjax.lanes._certificate import Label
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.penalties import PENALTIES, HuberPenalty
-from xmcjax.solvers._proximal_step import _lower
 
 pytestmark = native
 
@@ -48,25 +48,27 @@ def test_short_steps_begin_again_with_a_part_of_C():
 
 def test_a_search_goes_on_where_f_falls():
     """Where t was good enough but the minimum is at 0.03; not at a minimum, nor in other lanes."""
+    lowered = importlib.import_module("xmcjax.solvers._proximal_step").lowered
     least = np.array([0.03, 0.25, 0.03])
 
     def change(t):
         return (t - least) ** 2 - least**2
 
     t, searching = jnp.array([0.125, 0.25, 0.125]), jnp.array([True, True, False])
-    assert _lower(change, t, searching, 20).tolist() == [2.0**-5, 0.25, 0.125]
-    assert _lower(change, t, searching, 4).tolist() == [2.0**-4, 0.25, 0.125]
+    assert lowered(change, t, searching, 20).tolist() == [2.0**-5, 0.25, 0.125]
+    assert lowered(change, t, searching, 1).tolist() == [2.0**-4, 0.25, 0.125]
 
 
 def test_a_bound_that_is_too_low_takes_a_few_steps_more_and_no_path(monkeypatch):
     X, Y = wide()
-    taken, path = [], Label._path
+    label = importlib.import_module("xmcjax.lanes._certificate").Label
+    taken, path = [], label._path
 
     def counted(self, op, parts, start):
         taken.append(len(parts))
         return path(self, op, parts, start)
 
-    monkeypatch.setattr(Label, "_path", counted)
+    monkeypatch.setattr(label, "_path", counted)
     options = dict(loss=MARGIN_LOSSES["logistic"], penalty=HuberPenalty(0.1), C=300.0, clip=0.0)
     assert all(r.status == 1 for r in train(X, Y, **options)[0].values())
     assert taken and set(taken) == {1}

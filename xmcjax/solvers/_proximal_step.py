@@ -73,7 +73,7 @@ def proximal_step(problem, hp, state):
         armijo=hp.armijo,
         max_backtracks=hp.max_backtracks,
     )
-    t = _lower(change, t, lanes & ~fresh & ~failed & (t < 1), hp.max_backtracks)
+    t = lowered(change, t, lanes & ~fresh & ~failed & (t < 1), hp.max_backtracks)
     t = jnp.where(fresh, 1, t).astype(dtype)
     w, z, bias = w + t * p, z + t * m, bias + t * p_bias
     solved = lanes & ~failed
@@ -138,19 +138,19 @@ def proximal_step(problem, hp, state):
     )
 
 
-def _lower(change, t, lanes, most):
-    """t, and half of it as long as f falls, but for 2^−most: it may be far behind the minimum."""
+def lowered(change, t, lanes, most):
+    """t, and half of it as long as f falls, at most so often: it may be far behind the minimum."""
 
     def unfinished(carry):
-        return jnp.any(carry[2])
+        return jnp.any(carry[2]) & (carry[3] < most)
 
     def halve(carry):
-        t, here, going = carry
+        t, here, going, count = carry
         half = change(t / 2)
-        going = going & (half < here) & (t / 2 >= 0.5**most)
-        return jnp.where(going, t / 2, t), jnp.where(going, half, here), going
+        going = going & (half < here)
+        return jnp.where(going, t / 2, t), jnp.where(going, half, here), going, count + 1
 
-    return jax.lax.while_loop(unfinished, halve, (t, change(t), lanes))[0]
+    return jax.lax.while_loop(unfinished, halve, (t, change(t), lanes, jnp.int32(0)))[0]
 
 
 def _best_shift(problem, penalty, z, bias, lam_bias, tolerance, lanes):
