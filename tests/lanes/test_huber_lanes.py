@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support.internals import lane_certificate
 from tests.support.lanes import native, train
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.penalties import PENALTIES, HuberPenalty
@@ -61,7 +62,7 @@ def test_a_search_goes_on_where_f_falls():
 
 def test_a_bound_that_is_too_low_takes_a_few_steps_more_and_no_path(monkeypatch):
     X, Y = wide()
-    label = importlib.import_module("xmcjax.lanes._certificate").Label
+    label = lane_certificate.Label
     taken, path = [], label._path
 
     def counted(self, op, parts, start):
