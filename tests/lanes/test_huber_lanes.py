@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tests.support.internals import lane_certificate
+from tests.support.internals import lane_certificate, lowered_step
 from tests.support.lanes import native, train
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.penalties import PENALTIES, HuberPenalty
@@ -49,15 +47,14 @@ def test_short_steps_begin_again_with_a_part_of_C():
 
 def test_a_search_goes_on_where_f_falls():
     """Where t was good enough but the minimum is at 0.03; not at a minimum, nor in other lanes."""
-    lowered = importlib.import_module("xmcjax.solvers._proximal_step").lowered
     least = np.array([0.03, 0.25, 0.03])
 
     def change(t):
         return (t - least) ** 2 - least**2
 
     t, searching = jnp.array([0.125, 0.25, 0.125]), jnp.array([True, True, False])
-    assert lowered(change, t, searching, 20).tolist() == [2.0**-5, 0.25, 0.125]
-    assert lowered(change, t, searching, 1).tolist() == [2.0**-4, 0.25, 0.125]
+    assert lowered_step(change, t, searching, 20).tolist() == [2.0**-5, 0.25, 0.125]
+    assert lowered_step(change, t, searching, 1).tolist() == [2.0**-4, 0.25, 0.125]
 
 
 def test_a_bound_that_is_too_low_takes_a_few_steps_more_and_no_path(monkeypatch):

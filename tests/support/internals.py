@@ -80,6 +80,7 @@ from xmcjax.solvers import (
     _entropic,
     _formulations,
     _peers,
+    _proximal_step,
     _search,
 )
 from xmcjax.solvers.multiclass_dual import _board, _row_places, _schedule, _wire
@@ -154,6 +155,7 @@ solver_paths = _placement.solver_paths
 training_path = _placement.training_path
 cg = _cg
 peers = _peers
+lowered_step = _proximal_step.lowered
 wire = _wire
 board = _board
 row_places = _row_places
