@@ -11,10 +11,14 @@ import contextlib
 import ctypes
 import logging
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 _kept: list[Any] = []
+_left: list[threading.Thread] = []
 
 
 def keep_clients() -> None:
@@ -35,14 +39,32 @@ def keep_clients() -> None:
         library.on_exit(library._exit, None)
 
 
+def leave(threads: Iterable[threading.Thread]) -> None:
+    """To be called with daemon threads that nobody waits for any more."""
+    keep_clients()
+    _left.extend(threads)
+
+
+def has_left() -> bool:
+    """Whether a thread that was left is still at work.
+
+    Where it comes back from XLA while Python ends, the process aborts: :func:`end_now` ends it before that.
+    """
+    return any(thread.is_alive() for thread in _left)
+
+
 def end_now(status: int) -> NoReturn:
     """Ends this process at once; what was written to its streams is kept."""
+    _flush_streams()
+    os._exit(status)
+
+
+def _flush_streams() -> None:
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or never there
             stream.flush()
     _flush()
-    os._exit(status)
 
 
 def _clients() -> list[Any]:
@@ -61,6 +83,10 @@ def _flush() -> None:
 def _at_exit() -> None:
     if isinstance(getattr(sys, "last_value", None), KeyboardInterrupt):  # which nobody has caught
         keep_clients()
+        if has_left():  # the end that Python has for it
+            _flush_streams()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGINT)
     if _kept:
         _flush()
 

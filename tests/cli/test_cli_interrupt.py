@@ -236,7 +236,7 @@ from xmcjax.models import ShardWriter
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 first = threading.Lock()
-def add(self, *result):  # a thread that heeds no flag, as one in which a program is compiled
+def add(self, *result):  # a thread that heeds no flag
     for _ in range(2 if first.acquire(blocking=False) else 0):
         time.sleep(1)
         os.kill(os.getpid(), signal.SIGINT)
@@ -249,6 +249,40 @@ sys.exit(main(sys.argv[1:]))
 def test_a_second_ctrl_c_leaves_a_thread_that_does_not_end(files, tmp_path):
     train = ["train", "--train", files / "train.txt", "--model", tmp_path / "m", "--n-jobs", 2]
     done = python(BUSY, *train, timeout=60)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.strip() == "xmcjax train: interrupted; what is complete stays on disk"
+
+
+COMPILING = """
+import os, signal, sys, threading, time
+import jax, jax.numpy as jnp
+from xmcjax.cli.main import main
+from xmcjax.models import ShardWriter
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def send():
+    for seconds in (0.3, 0.3):
+        time.sleep(seconds)
+        os.kill(os.getpid(), signal.SIGINT)
+def sorted_often(x):
+    for k in range(150):
+        x = jnp.sort(x + k)
+    return x
+first = threading.Lock()
+def add(self, *result):  # XLA takes some seconds
+    traced = jax.jit(sorted_often).lower(jnp.ones(1000))
+    if first.acquire(blocking=False):
+        threading.Thread(target=send, daemon=True).start()
+    traced.compile()
+ShardWriter.add = add
+sys.exit(main())
+"""
+
+
+def test_a_second_ctrl_c_leaves_a_thread_that_compiles(files, tmp_path):
+    """Python would end beside it, and abort as it comes back from XLA."""
+    train = ["train", "--train", files / "train.txt", "--model", tmp_path / "m", "--n-jobs", 2]
+    done = python(COMPILING, *train, timeout=60, XMCJAX_CACHE="0")
     assert done.returncode == 130, done.stderr
     assert done.stderr.strip() == "xmcjax train: interrupted; what is complete stays on disk"
 

@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 
-from xmcjax._exit import keep_clients
+from xmcjax._exit import end_now, has_left, keep_clients
 from xmcjax.cli._outputs import keep_numbers_of_outputs
 from xmcjax.cli._signals import Ended, ending_the_command
 
@@ -77,7 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ.setdefault(*_BLAS_WAITS)
     arguments = list(sys.argv[1:] if argv is None else argv)
     with _escaping(sys.stdout):
-        return _answer(arguments)
+        status = _answer(arguments)
+    if argv is None and has_left():  # the process is the command's own
+        end_now(status)
+    return status
 
 
 @contextlib.contextmanager

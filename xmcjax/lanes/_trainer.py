@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._cores import blas_threads
+from xmcjax._exit import leave
 from xmcjax._settings import settings_here
 from xmcjax.lanes._devices import Place
 from xmcjax.lanes._label_weights import LabelWeights
@@ -113,8 +114,12 @@ class Trainer:
             self._stop.set()  # Ctrl-C arrives in this thread: the workers do not see it
             raise
         finally:
-            for thread in begun:
-                thread.join()
+            try:
+                for thread in begun:
+                    thread.join()
+            except BaseException:
+                leave(begun)
+                raise
 
     def _work(self, queue: Queue, place: int) -> None:
         """What a thread does until the queue is finished or the stop flag set."""
