@@ -215,18 +215,15 @@ def test_a_sink_that_fails_ends_the_run():
 @needs_native
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
 def test_ctrl_c_while_the_threads_are_started_ends_the_others(monkeypatch, loss):
-    from concurrent.futures import ThreadPoolExecutor
-
     X, Y = problem()
-    submit, seen, stopped = ThreadPoolExecutor.submit, [], threading.Event()
+    start, seen, stopped = threading.Thread.start, [], threading.Event()
 
-    def interrupted(self, *given, **options):
+    def interrupted(self):
         if seen:
             raise KeyboardInterrupt
-        future = submit(self, *given, **options)
+        start(self)
         while not seen:
             pass
-        return future
 
     set_flag = StopFlag.set
 
@@ -238,7 +235,7 @@ def test_ctrl_c_while_the_threads_are_started_ends_the_others(monkeypatch, loss)
         seen.append(result.label)
         assert stopped.wait(60)
 
-    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
     monkeypatch.setattr(StopFlag, "set", told)
     with pytest.raises(KeyboardInterrupt):
         train_one_vs_all(X, Y, OneVsAll(loss=losses.MARGIN_LOSSES[loss], n_jobs=2, block_size=1), sink)
