@@ -186,9 +186,9 @@ def rows_of_a_block(d: int) -> int:
 
 
 def uniform(scores: DenseScores, K: int, l2: float, gram: np.ndarray) -> Preconditioner:
-    """The inverse at W = 0, where all classes have the same block: exact, if A can be inverted.
+    """The inverse at W = 0, where all classes have the same block.
 
-    `gram` is that of :func:`gram`.
+    It is exact if A can be inverted, and λ is not below the rounding of A. `gram` is that of :func:`gram`.
     """
     A = gram / K
     _regularise(A, scores, l2)

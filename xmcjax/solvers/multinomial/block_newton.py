@@ -240,7 +240,7 @@ class Host:
 
     def _stop(self, hp: HParams, state: State, larger: bool) -> _preconditioners.Stop:
         """When a direction is good enough for a step."""
-        # at W = 0 the preconditioner of dense features is the inverse of the Hessian
+        # at W = 0 the preconditioner of dense features is the inverse of the Hessian, to its rounding
         if self._at_zero and self._gram is not None:
             return _preconditioners.Stop(0.0, np.inf)
         forcing = np.sqrt(float(state.gradient_norm) / float(state.scale))
