@@ -221,9 +221,9 @@ class DeviceBlock:
                     found = _largest(lanes_of_state, rule, scale.copy(), curvature, room=room)
                 read = _Read.of(found, scale, room)
                 for k, heavy in enumerate(heaviest):
-                    sums = [float(of_lanes[k]) for of_lanes in (read.square, read.curved, read.value)]
-                    expected[k] = clipping.expected_rise(*sums, float(read.active[k]) * heavy)
-                    doubted[k] = expected[k] <= EXPECTED and clipping.doubts(*sums, heavy)
+                    square, curved, value = (float(a[k]) for a in (read.square, read.curved, read.value))
+                    expected[k] = clipping.expected_rise(square, curved, value, float(read.active[k]) * heavy)
+                    doubted[k] = expected[k] <= EXPECTED and clipping.doubts(square, curved, value, heavy)
                 too_many = np.array(expected) > EXPECTED
                 if look is not None and doubted.any():
                     risen = np.asarray(look(scale.copy()), np.float64)[: len(lanes)]
