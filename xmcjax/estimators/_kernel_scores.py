@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._links import log_sigmoid
 from xmcjax._range import check_norms
 from xmcjax.estimators._counted import LOWEST
 from xmcjax.estimators._kernel_sizes import (
@@ -68,7 +69,7 @@ def log_probabilities_of(u: np.ndarray, likelihood: str) -> np.ndarray:
 
 def _below_most(u: np.ndarray, likelihood: str) -> np.ndarray:
     if likelihood == "one_vs_rest":
-        u = -np.logaddexp(0, -u)  # log σ(u): the votes of section 8.1
+        u = log_sigmoid(u)  # the votes of section 8.1
     return u - u.max(axis=1, keepdims=True)
 
 
