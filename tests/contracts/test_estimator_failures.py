@@ -252,7 +252,7 @@ def test_features_of_zeros_are_a_problem_as_any_other(kind, form, intercept):
         model.set_params(fit_intercept=intercept)
     elif not intercept:
         pytest.skip("it has no bias")
-    X, y = form(np.zeros((6, 3))), np.array(["a", "a", "a", "b", "b", "c"])
+    X, y = form(np.zeros((7, 3))), np.array(list("aaaabbc"))  # more of "a" than of all others
     model.fit(X, y)
     assert set(np.atleast_1d(model.status_)) == {Status.CONVERGED}
     if hasattr(model, "coef_"):

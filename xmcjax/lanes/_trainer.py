@@ -118,7 +118,7 @@ class Trainer:
                 for thread in begun:
                     thread.join()
             except BaseException:
-                leave(begun)
+                leave(ended[: len(begun)])
                 raise
 
     def _work(self, queue: Queue, place: int) -> None:
