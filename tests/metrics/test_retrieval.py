@@ -76,6 +76,7 @@ def test_without_any_label():
     [
         (dict(frequencies=[1, 2], edges=[1]), "^frequencies: expected one number per label, 3 or more"),
         (dict(frequencies=np.ones((3, 1)), edges=[1]), "^frequencies: expected one number per label"),
+        (dict(frequencies=[1, -2, 3], edges=[1]), "^frequencies: expected finite numbers from 0"),
         (dict(frequencies=[1, 2, 3], edges=[2, 1]), "^edges: expected ascending numbers"),
         (dict(frequencies=[1, 2, 3], edges=[[1]]), "^edges: expected ascending numbers"),
     ],

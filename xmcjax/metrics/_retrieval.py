@@ -109,7 +109,8 @@ def by_frequency(Y_true, predictions, k: int, *, frequencies, edges) -> Frequenc
             from e_i to below e_{i+1}, bin m those from e_m on.
 
     Raises:
-        TypeError, ValueError: as there; frequencies that are not one per label, or edges that do not ascend.
+        TypeError, ValueError: as there; frequencies that are not one per label or are negative, or edges that
+            do not ascend.
 
     Example:
         >>> Y, best = np.array([[1, 0, 1], [0, 1, 0]]), np.array([[0], [1]])
@@ -127,8 +128,8 @@ def by_frequency(Y_true, predictions, k: int, *, frequencies, edges) -> Frequenc
             f"frequencies: expected one number per label, {least}{'' if known else ' or more'}, found shape "
             f"{list(frequencies.shape)}"
         )
-    if not np.isfinite(frequencies).all():
-        raise ValueError("frequencies: expected finite numbers, found others")
+    if not (np.isfinite(frequencies) & (frequencies >= 0)).all():
+        raise ValueError("frequencies: expected finite numbers from 0, found others")
     if edges.ndim != 1 or not np.isfinite(edges).all() or not (edges[1:] > edges[:-1]).all():
         raise ValueError("edges: expected ascending numbers, found others")
     bin_of = np.searchsorted(edges, frequencies, side="right")
