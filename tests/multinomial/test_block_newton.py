@@ -51,8 +51,10 @@ def test_products_are_those_of_numpy(kind, dtype, classes):
         np.testing.assert_allclose((along.value, along.slope, along.curvature), expected, **close)
         R = c[:, None] * P
         R[rows, y] -= c
-        np.testing.assert_allclose(turned(scores.transposed(scores.slope(along.P))), Xb.T @ R, **close)
-        np.testing.assert_allclose(turned(scores.gradient(along.P)), Xb.T @ R, **close)
+        np.testing.assert_allclose(
+            turned(scores.transposed(scores.slope(along.P, along.rest))), Xb.T @ R, **close
+        )
+        np.testing.assert_allclose(turned(scores.gradient(along.P, along.rest)), Xb.T @ R, **close)
         curved = c[:, None] * (P * U - P * mean[:, None])
         hessian = scores.hessian(along.P)
         hessian.V[:] = turned(direction)
@@ -194,14 +196,14 @@ def test_products_do_not_depend_on_the_threads(kind, classes):
     P = rng.dirichlet(np.ones(classes), 2100).astype(np.float32)
     if kind == "dense":
         V, P = (np.ascontiguousarray(A.T) for A in (V, P))
-    found = []
+    found, rest = [], helpers.rest(P, scores.axis)
     for threads in (1, 2, 3):
         scores.threads = threads
         inverse = np.ones((classes, 41, 41) if kind == "dense" else V.shape, np.float32)
         x, r, sums = np.empty_like(V), V.copy(), np.empty(2)
         given = dict(ridge=0.5, least=np.array([0.0, 0.0, -1.0, -1.0]), max_steps=4)
         scores.solve(P, inverse=inverse, **given, r=r, x=x, sums=sums)
-        found.append((scores.product(V), scores.gradient(P), x, r, sums))
+        found.append((scores.product(V), scores.gradient(P, rest), x, r, sums))
     for others in found[1:]:
         for one, other in zip(found[0], others, strict=True):
             np.testing.assert_array_equal(one, other)

@@ -17,9 +17,10 @@ from xmcjax.solvers.multinomial import block_newton
 
 def _made(scores, P):
     """The preconditioner of a kind of features."""
+    rest = helpers.rest(P, scores.axis)
     if scores.axis == 1:
-        return preconditioners.diagonal(scores, P, 0.3)
-    return preconditioners.blocks(scores, P, 0.3, preconditioners.gram(scores))
+        return preconditioners.diagonal(scores, P, rest, 0.3)
+    return preconditioners.blocks(scores, P, rest, 0.3, preconditioners.gram(scores))
 
 
 @needs_native
@@ -66,8 +67,7 @@ def test_native_blocks_are_those_of_numpy(dtype, n):
     found = []
     for twins in (False, True):
         scores, *_ = helpers.scores_of("dense", dtype, n=n, classes=6, twins=twins)
-        at = np.ascontiguousarray(P.T)
-        found.append(preconditioners.blocks(scores, at, 0.3, preconditioners.gram(scores)))
+        found.append(_made(scores, np.ascontiguousarray(P.T)))
     r = rng.normal(size=(6, 41)).astype(dtype)
     r[:, 40] = 0
     one, other = (M(r) for M in found)
@@ -75,7 +75,8 @@ def test_native_blocks_are_those_of_numpy(dtype, n):
     np.testing.assert_allclose(one, other, rtol=2e-2, atol=2e-3)
     worse = np.full((6, n), np.nan, dtype)
     scores, *_ = helpers.scores_of("dense", dtype, n=n, classes=6)
-    assert not isinstance(preconditioners.blocks(scores, worse, 0.3, np.eye(41)), preconditioners.Blocks)
+    made = preconditioners.blocks(scores, worse, helpers.rest(worse), 0.3, np.eye(41))
+    assert not isinstance(made, preconditioners.Blocks)
 
 
 @pytest.mark.parametrize("twins", [False, True])
@@ -95,7 +96,7 @@ def test_preconditioners_of_collinear_features_have_the_digits_of_float32(twins)
             problem = helpers.problem(X.astype(dtype), y, 1e-5, intercept=True)
             scores = block_newton.scores_of(problem, True, 1)
             gram, at = preconditioners.gram(scores), np.array(P, dtype, order="C")
-            blocks = preconditioners.blocks(scores, at, 1e-5, gram)
+            blocks = preconditioners.blocks(scores, at, helpers.rest(at), 1e-5, gram)
             uniform = preconditioners.uniform(scores, 4, 1e-5, gram)
             assert isinstance(blocks, preconditioners.Blocks)
             found.append(
@@ -112,7 +113,7 @@ def test_a_basis_has_the_hessian_where_all_rows_have_the_same_probabilities():
     P = np.tile(p[:, None], (1, scores.n))
     r = np.random.default_rng(2).normal(size=(7, 41))
     r -= r.mean(axis=0)
-    basis = kronecker.basis(scores, P)
+    basis = kronecker.basis(scores, P, helpers.rest(P))
     assert basis is not None
     found = kronecker.kronecker(scores, P, basis, 0.3)
     assert found is not None
@@ -122,7 +123,7 @@ def test_a_basis_has_the_hessian_where_all_rows_have_the_same_probabilities():
     hessian.product()
     np.testing.assert_allclose(hessian.out + 0.3 * z, r, atol=1e-8)
     P[0, 0] = np.nan
-    assert kronecker.basis(scores, P) is None
+    assert kronecker.basis(scores, P, helpers.rest(P)) is None
     assert kronecker.kronecker(scores, P, basis, 0.3) is None
 
 
@@ -130,7 +131,7 @@ def test_a_basis_has_the_hessian_where_all_rows_have_the_same_probabilities():
 def test_a_basis_has_the_diagonal_of_the_hessian(twins):
     scores, *_ = helpers.scores_of("dense", np.float64, twins=twins)
     P = np.ascontiguousarray(np.random.default_rng(1).dirichlet(np.full(7, 0.5), scores.n).T)
-    basis = kronecker.basis(scores, P)
+    basis = kronecker.basis(scores, P, helpers.rest(P))
     assert basis is not None
     made = kronecker.kronecker(scores, P, basis, 0.3)
     assert made is not None
@@ -150,7 +151,7 @@ def test_conjugate_gradients_in_a_basis_are_those_outside(dtype, twins):
     P = np.ascontiguousarray(rng.dirichlet(np.full(7, 0.5), scores.n).T.astype(dtype))
     right = rng.normal(size=(7, 41)).astype(dtype)
     right -= right.mean(axis=0)
-    basis = kronecker.basis(scores, P)
+    basis = kronecker.basis(scores, P, helpers.rest(P))
     assert basis is not None
     made = kronecker.kronecker(scores, P, basis, 0.3)
     assert made is not None
@@ -179,6 +180,8 @@ def test_diagonals_where_all_classes_are_alike():
     for twins in (False, True):
         scores, *_ = helpers.scores_of("csr", np.float64, twins=twins)
         P = np.full((scores.n, 7), 1 / 7)
-        one, other = (f(scores, P, 0.3) for f in (preconditioners.diagonal, preconditioners.uniform_diagonal))
+        rest = helpers.rest(P, 1)
+        of_each, of_all = preconditioners.diagonal, preconditioners.uniform_diagonal
+        one, other = (make(scores, P, rest, 0.3) for make in (of_each, of_all))
         r = np.random.default_rng(1).normal(size=(41, 7))
         np.testing.assert_allclose(one(r), other(r), rtol=1e-10)

@@ -33,6 +33,11 @@ def problem(X, y, lam=1.0, *, backend="auto", **options):
     return multinomial.multinomial_problem(linops.make(X, backend=backend), y, lam, **options)
 
 
+def rest(P, axis=0):
+    """1 − the largest probability of each instance, whose classes are along an axis."""
+    return (1 - P.max(axis=axis)).astype(P.dtype)
+
+
 def scores_of(kind, dtype, *, n=700, classes=7, twins=False):
     """Scores of random features of a kind of `KINDS`, and X in float64, classes and weights of the rows."""
     X, y = sparse_set(n, 40, classes, dtype=dtype)

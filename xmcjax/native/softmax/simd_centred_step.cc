@@ -12,6 +12,7 @@
 #include "core/isa.h"
 #include "core/simd.h"
 #include "softmax/class_rows.h"
+#include "softmax/probabilities.h"
 
 namespace xmcjax::XMCJAX_ISA {
 namespace {
@@ -156,7 +157,7 @@ void softmax_diagonal(const SoftmaxDiagonalArgs<T>& a, int64_t first, int64_t la
     const bool weights = j < a.Xt.n;
     const auto of = [&](int64_t i, int64_t k, int64_t count) {
       const Wide<T> p = load_some(a.P + i * m + k, count);
-      return p * (T(1) - p);
+      return p * lacking(p, wide(a.rest[i]));
     };
     if (weights) {
       poll(entries(a.Xt, j) * (m / kWide<T> + 1));
@@ -166,9 +167,10 @@ void softmax_diagonal(const SoftmaxDiagonalArgs<T>& a, int64_t first, int64_t la
         class_sums(
             begin, end, m,
             [&](int64_t e, int64_t k) {
-              return [x = c(e), p = a.P + a.Xt.column[e] * m + k](int64_t l) {
+              const int64_t i = a.Xt.column[e];
+              return [x = c(e), rest = wide(a.rest[i]), p = a.P + i * m + k](int64_t l) {
                 const Wide<T> at = load_wide(p + l);
-                return x * (at * (T(1) - at));
+                return x * (at * lacking(at, rest));
               };
             },
             sum);

@@ -8,21 +8,27 @@
 #include "core/isa.h"
 #include "core/simd.h"
 #include "products/thin_products.h"
+#include "softmax/probabilities.h"
 
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-// R = c (P ∘ U - P (P·U)) of a block, in place of U
+// R = c (P ∘ U - P (P·U)) of a block, in place of U. What is in common of the scores of an instance changes nothing:
+// they are taken less that of the class of p > 1/2, whose part of P·U would be rounding beside the others' where p is
+// nearly 1.
 template <class T>
 void curve(const T* P, const T* weight, int64_t classes, int64_t rows, T* U) {
   constexpr int N = kWide<T>;
   for (int64_t i = 0; i < rows; i += N) {
-    Wide<T> mean{};
-    for (int64_t k = 0; k < classes; ++k) mean += load_wide(P + k * rows + i) * load_wide(U + k * rows + i);
+    Wide<T> largest{}, mean{};
+    for (int64_t k = 0; k < classes; ++k)
+      largest += select(load_wide(P + k * rows + i) > T(0.5), load_wide(U + k * rows + i), Wide<T>{});
+    for (int64_t k = 0; k < classes; ++k)
+      mean += load_wide(P + k * rows + i) * (load_wide(U + k * rows + i) - largest);
     const Wide<T> c = load_wide(weight + i);
     for (int64_t k = 0; k < classes; ++k) {
       T* u = U + k * rows + i;
-      store_wide(u, c * load_wide(P + k * rows + i) * (load_wide(u) - mean));
+      store_wide(u, c * load_wide(P + k * rows + i) * (load_wide(u) - largest - mean));
     }
   }
 }
@@ -73,7 +79,10 @@ void softmax_gradient_by_class(const SoftmaxGradientByClassArgs<T>& a, int64_t f
       for (int64_t i = 0; i < count; ++i) r[i] = a.weight[begin + i] * p[i];
       std::fill(r + count, r + rows, T(0));
     }
-    for (int64_t i = 0; i < count; ++i) R[a.y[begin + i] * rows + i] -= a.weight[begin + i];
+    for (int64_t i = 0; i < count; ++i) {
+      const T p = a.P[a.y[begin + i] * a.n + begin + i];
+      R[a.y[begin + i] * rows + i] = -a.weight[begin + i] * lacking(p, a.rest[begin + i]);
+    }
     thin::gradient(a.X + b * features * rows, R.get(), K, features, rows, out);
   }
 }

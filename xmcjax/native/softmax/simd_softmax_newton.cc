@@ -22,7 +22,8 @@ constexpr int64_t kExponential = 8;  // what e^x costs, in products
 // Σ over the classes of instances side by side, which stay in registers of the cache.
 template <class T>
 struct Columns {
-  alignas(64) T top[kAtHand], mass[kAtHand], first[kAtHand], second[kAtHand], own[kAtHand], along[kAtHand];
+  alignas(64) T top[kAtHand], tied[kAtHand], others[kAtHand], first[kAtHand], second[kAtHand], own[kAtHand],
+      along[kAtHand];
 };
 
 // Σ c log s: one logarithm for the product of many s ≥ 1 with the same c.
@@ -48,6 +49,13 @@ class Logarithms {
   double product_ = 1, c_ = 0, sum_ = 0;
 };
 
+// Adds e = e^(now - top) to the sum of the others, or where it is 1 counts it.
+template <class T>
+XMCJAX_INLINE void add_apart(Wide<T> now, Wide<T> top, Wide<T> e, Wide<T>& tied, Wide<T>& others) {
+  tied += select(now == top, wide(T(1)), Wide<T>{});
+  others += select(now == top, Wide<T>{}, e);
+}
+
 // A row of X p, whose sums are in registers, as what it is in the product with the Hessian. The last register begins
 // before the end of the one before where classes do not fill it: what both have counts once.
 template <class T>
@@ -58,17 +66,25 @@ class CurvedRow {
     for (int64_t l = 0, twice = (m + N - 1) / N * N - m; l < N; ++l) once_[l] = T(l >= twice);
   }
 
-  // u = c (P ∘ U - P (P·U)) for U = sum + b; c Σ P (U - P·U)²
+  // u = c (P ∘ U - P (P·U)) for U = sum + b, less what it is for the class of p > 1/2; c Σ P (U - P·U)²
   template <int R>
   XMCJAX_INLINE double operator()(const Wide<T> (&sum)[R], int64_t end, const T* P, T c, T* u) const {
     constexpr int N = kWide<T>;
     Wide<T> now[R];
     const Wide<T> last = once_ * load_wide(P + end);
     now[R - 1] = sum[R - 1] + load_wide(bias_ + end);
-    Wide<T> some = last * now[R - 1];
+    Wide<T> chosen = select(last > T(0.5), now[R - 1], Wide<T>{});
 #pragma GCC unroll 12
     for (int r = 0; r < R - 1; ++r) {
       now[r] = sum[r] + load_wide(bias_ + r * N);
+      chosen += select(load_wide(P + r * N) > T(0.5), now[r], Wide<T>{});
+    }
+    const T most = total(chosen);
+    now[R - 1] -= most;
+    Wide<T> some = last * now[R - 1];
+#pragma GCC unroll 12
+    for (int r = 0; r < R - 1; ++r) {
+      now[r] -= most;
       some += load_wide(P + r * N) * now[r];
     }
     const T mean = total(some);
@@ -93,7 +109,8 @@ class CurvedRow {
 }  // namespace
 
 // U = X p + 1 bᵀ, and R = c (P ∘ U - P (P·U)) in its place while a row is at hand; b is the last row of p. `along` is
-// what each row adds to pᵀH p: c Σ P (U - P·U)².
+// what each row adds to pᵀH p: c Σ P (U - P·U)². What the numbers of a row have in common changes neither: as in
+// simd_softmax_hessian.cc they are taken less that of the class of p > 1/2.
 template <class T>
 void softmax_curved(const SoftmaxSolveCsrArgs<T>& a, const T* p, int64_t first, int64_t last, double* along) {
   const int64_t m = a.classes;
@@ -111,9 +128,15 @@ void softmax_curved(const SoftmaxSolveCsrArgs<T>& a, const T* p, int64_t first, 
       continue;
     }
     product(a.X, i, u);
-    Wide<T> sums{};
+    Wide<T> chosen{}, sums{};
     each_wide<T>(m, [&](int64_t j, int64_t count) {
       const Wide<T> now = load_some(u + j, count) + load_some(bias + j, count);
+      store_some(u + j, count, now);
+      chosen += select(load_some(P + j, count) > T(0.5), now, Wide<T>{});
+    });
+    const T most = total(chosen);
+    each_wide<T>(m, [&](int64_t j, int64_t count) {
+      const Wide<T> now = load_some(u + j, count) - most;
       store_some(u + j, count, now);
       sums += load_some(P + j, count) * now;
     });
@@ -158,7 +181,8 @@ void softmax_sums(const T* U, int64_t n, int64_t m, T* out) {
   for (int64_t j = 0; j < m; ++j) out[j] = T(all[j]);
 }
 
-// With z = Z + t U and p = softmax(z): φ = Σ c (log Σ e^z - z_y), φ' = Σ c (p·u - u_y), φ'' = Σ c (p·u² - (p·u)²)
+// With z = Z + t U, p = softmax(z) and v = u - u_y: φ = Σ c (log Σ e^z - z_y), φ' = Σ c p·v, φ'' = Σ c (p·v² - (p·v)²).
+// The classes of the highest z, whose e^(z - highest) is 1, are summed up apart from the others.
 template <class T>
 void softmax_along(const SoftmaxAlongArgs<T>& a, int64_t first, int64_t last, double* sums) {
   const int64_t m = a.classes;
@@ -171,22 +195,26 @@ void softmax_along(const SoftmaxAlongArgs<T>& a, int64_t first, int64_t last, do
     T* p = a.P + i * m;
     Wide<T> top = wide(never);
     each_wide<T>(m, [&](int64_t j, int64_t count) {
-      top = maximum(load_some(z + j, count, never) + a.t * load_some(u + j, count), top);
+      const Wide<T> now = load_some(z + j, count, never) + a.t * load_some(u + j, count);
+      store_some(p + j, count, now);
+      top = maximum(now, top);
     });
-    const T highest = largest<T>(top);
-    Wide<T> mass{}, one{}, two{};
+    const T highest = largest<T>(top), own = p[a.y[i]], along = u[a.y[i]];
+    Wide<T> tied{}, others{}, one{}, two{};
     each_wide<T>(m, [&](int64_t j, int64_t count) {
-      const Wide<T> uj = load_some(u + j, count);
-      const Wide<T> e = exponential(load_some(z + j, count, never) + a.t * uj - highest);
-      mass += e, one += e * uj, two += e * uj * uj;
+      const Wide<T> now = load_some(p + j, count, never), v = load_some(u + j, count) - along;
+      const Wide<T> e = exponential(now - highest);
+      add_apart<T>(now, wide(highest), e, tied, others);
+      one += e * v, two += e * v * v;
       store_some(p + j, count, e);
     });
-    const double sum = total(mass), mean = total(one) / sum, c = a.weight[i];
-    const T own = z[a.y[i]] + a.t * u[a.y[i]];
+    const double rest = double(total(tied)) - 1 + double(total(others)), sum = 1 + rest;
+    const double mean = total(one) / sum, c = a.weight[i];
     sums[0] += c * (double(highest) - double(own));
     logarithms.add(c, sum);
-    sums[1] += c * (mean - double(u[a.y[i]]));
+    sums[1] += c * mean;
     sums[2] += c * (total(two) / sum - mean * mean);
+    a.rest[i] = T(rest / sum);
     const T scale = T(1 / sum);
     each_wide<T>(
         m, [&](int64_t j, int64_t count) { store_some(p + j, count, scale * load_some(p + j, count)); });
@@ -204,7 +232,7 @@ void softmax_along_by_class(const SoftmaxAlongByClassArgs<T>& a, int64_t first, 
     poll(kExponential * width * a.classes);
     for (int64_t j = 0; j < kAtHand; ++j) {
       s.top[j] = -std::numeric_limits<T>::infinity();
-      s.mass[j] = s.first[j] = s.second[j] = 0;
+      s.tied[j] = s.others[j] = s.first[j] = s.second[j] = 0;
     }
     for (int64_t j = 0; j < width; ++j) {
       const int64_t at = a.y[i + j] * a.n + i + j;
@@ -223,26 +251,31 @@ void softmax_along_by_class(const SoftmaxAlongByClassArgs<T>& a, int64_t first, 
       const T* u = a.U + k * a.n + i;
       T* p = a.P + k * a.n + i;
       each_wide<T>(width, [&](int64_t j, int64_t count) {
-        const Wide<T> uj = load_some(u + j, count);
-        const Wide<T> e = exponential(load_some(p + j, count) - load_wide(s.top + j));
-        store_wide(s.mass + j, load_wide(s.mass + j) + e);
-        store_wide(s.first + j, load_wide(s.first + j) + e * uj);
-        store_wide(s.second + j, load_wide(s.second + j) + e * uj * uj);
+        const Wide<T> v = load_some(u + j, count) - load_wide(s.along + j);
+        const Wide<T> now = load_some(p + j, count), top = load_wide(s.top + j);
+        const Wide<T> e = exponential(now - top);
+        Wide<T> tied = load_wide(s.tied + j), others = load_wide(s.others + j);
+        add_apart<T>(now, top, e, tied, others);
+        store_wide(s.tied + j, tied), store_wide(s.others + j, others);
+        store_wide(s.first + j, load_wide(s.first + j) + e * v);
+        store_wide(s.second + j, load_wide(s.second + j) + e * v * v);
         store_some(p + j, count, e);
       });
     }
     for (int64_t j = 0; j < width; ++j) {
-      const double sum = s.mass[j], mean = s.first[j] / sum, c = a.weight[i + j];
+      const double rest = double(s.tied[j]) - 1 + double(s.others[j]), sum = 1 + rest;
+      const double mean = s.first[j] / sum, c = a.weight[i + j];
       sums[0] += c * (double(s.top[j]) - double(s.own[j]));
       logarithms.add(c, sum);
-      sums[1] += c * (mean - double(s.along[j]));
+      sums[1] += c * mean;
       sums[2] += c * (s.second[j] / sum - mean * mean);
-      s.mass[j] = T(1 / sum);
+      a.rest[i + j] = T(rest / sum);
+      s.others[j] = T(1 / sum);  // what their e is multiplied by
     }
     for (int64_t k = 0; k < a.classes; ++k) {
       T* p = a.P + k * a.n + i;
       each_wide<T>(width, [&](int64_t j, int64_t count) {
-        store_some(p + j, count, load_wide(s.mass + j) * load_some(p + j, count));
+        store_some(p + j, count, load_wide(s.others + j) * load_some(p + j, count));
       });
     }
   }

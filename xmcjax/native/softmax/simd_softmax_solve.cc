@@ -13,6 +13,7 @@
 #include "core/simd.h"
 #include "dual/cholesky.h"
 #include "products/thin_products.h"
+#include "softmax/probabilities.h"
 
 namespace xmcjax::XMCJAX_ISA {
 namespace {
@@ -145,11 +146,12 @@ class Block {
     double all = 0;
     for (int64_t b = 0; b < a_.blocks; ++b) {
       const T *p = a_.P + (b * a_.classes + k) * a_.rows, *c = a_.weight + b * a_.rows;
+      const T* rest = a_.rest + b * a_.rows;
       T* w = w_.get() + b * a_.rows;
       Wide<T> sum{};
       each_wide<T>(a_.rows, [&](int64_t i, int64_t count) {
         const Wide<T> pi = load_some(p + i, count);
-        const Wide<T> wi = load_some(c + i, count) * pi * (T(1) - pi);
+        const Wide<T> wi = load_some(c + i, count) * pi * lacking(pi, load_some(rest + i, count));
         store_some(w + i, count, wi);
         sum += wi;
       });

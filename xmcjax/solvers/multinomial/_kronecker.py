@@ -38,12 +38,12 @@ class Basis(NamedTuple):
     features: np.ndarray  #: X Q, in blocks as native products want them
 
 
-def basis(scores: DenseScores, P: np.ndarray) -> Basis | None:
-    """The eigenvectors of A at probabilities P [K, n]; None where rounding leaves it without."""
-    weighed = P * scores.weight.astype(scores.work)
-    found = _eigenvectors(
-        weighted_gram(scores, np.maximum(scores.weight - (weighed * P).sum(axis=0), 0)), scores
-    )
+def basis(scores: DenseScores, P: np.ndarray, rest: np.ndarray) -> Basis | None:
+    """The eigenvectors of A at probabilities P [K, n], with 1 − the largest of each instance in `rest`.
+
+    None where rounding leaves it without.
+    """
+    found = _eigenvectors(weighted_gram(scores, scores.weight * scores.spread(P, rest).sum(axis=0)), scores)
     return None if found is None else Basis(found, scores.turned(found))
 
 
@@ -51,7 +51,9 @@ def kronecker(scores: DenseScores, P: np.ndarray, made: Basis, l2: float) -> Kro
     """(E ⊗ Q) (S + λ)⁻¹ (E ⊗ Q)ᵀ at probabilities P [K, n]; None where B has no eigenvectors."""
     weighed = P * scores.weight.astype(scores.work)
     B = -(weighed @ P.T).astype(np.float64)
-    B[np.diag_indices(len(B))] += weighed.sum(axis=1, dtype=np.float64)
+    # Σ_i c_i p_k (1 − p_k) is what its other numbers add up to, where p is nearly 1 too
+    B[np.diag_indices(len(B))] = 0
+    B[np.diag_indices(len(B))] = -B.sum(axis=1)
     E = _eigenvectors(B, scores)
     if E is None:
         return None
@@ -59,8 +61,20 @@ def kronecker(scores: DenseScores, P: np.ndarray, made: Basis, l2: float) -> Kro
     weight = scores.in_blocks(scores.weight[None, :])
     for p, c, x in zip(scores.in_blocks(P), weight, made.features, strict=True):
         # S_kj = Σ_i c_i ((E ∘ E)ᵀ p_i − (Eᵀ p_i)²)_k (Qᵀ x_i)_j²
-        S += (((E * E).T @ p - np.square(E.T @ p)) * c) @ np.square(x).T
+        S += (_variances(E, p) * c) @ np.square(x).T
     return Kronecker(scores, made, E, 1 / (np.maximum(S, 0) + S.dtype.type(l2)))
+
+
+def _variances(E: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """(E ∘ E)ᵀ p − (Eᵀ p)², [K, instances].
+
+    It is the same for E less its row of the class of p > ½, which p nearly 1 would leave to rounding.
+    """
+    most = p > 0.5
+    of_most, others = E.T @ most, np.where(most, 0, p)
+    first, mass = E.T @ others, others.sum(axis=0)
+    second = (E * E).T @ others - of_most * (2 * first - of_most * mass)
+    return second - np.square(first - of_most * mass)
 
 
 class Kronecker(Preconditioner):

@@ -194,11 +194,14 @@ def uniform(scores: DenseScores, K: int, l2: float, gram: np.ndarray) -> Precond
     _regularise(A, scores, l2)
     inverse = _inverse(A, scores.work)
     if inverse is None:
-        return diagonal(scores, np.full((K, scores.n), 1 / K, scores.work), l2)
+        P, n = np.full((K, scores.n), 1 / K, scores.work), scores.n
+        return diagonal(scores, P, np.full(n, 1 - 1 / K, scores.work), l2)
     return Preconditioner(scores, lambda r: centred((r @ inverse).astype(scores.work), 0))
 
 
-def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> Preconditioner:
+def blocks(
+    scores: DenseScores, P: np.ndarray, rest: np.ndarray, l2: float, gram: np.ndarray
+) -> Preconditioner:
     """Of each class k the inverse of Σ_i c_i p_ik (1 − p_ik) x_i x_iᵀ + λI, in full.
 
     The sum goes over the rows of largest curvature; for the others there is a multiple of `gram`.
@@ -206,6 +209,7 @@ def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> P
     Args:
         scores: dense.
         P: probabilities [K, n], in the dtype of conjugate gradients.
+        rest: 1 − the largest of an instance, [n], likewise.
         l2: λ.
         gram: Σ_i c_i x_i x_iᵀ.
 
@@ -216,29 +220,32 @@ def blocks(scores: DenseScores, P: np.ndarray, l2: float, gram: np.ndarray) -> P
     mass = float(scores.weight.sum())
     if scores.native and scores.d < _SMALL:
         found = np.empty(len(P), np.int32)
-        given = dict(**scores.blocks, P=scores.in_blocks(P), gram=gram, most=most, threads=scores.threads)
+        of_p = dict(P=scores.in_blocks(P), rest=scores.in_blocks(rest[None])[:, 0])
+        given = dict(**scores.blocks, **of_p, gram=gram, most=most, threads=scores.threads)
         ridges = dict(ridge=l2, last_ridge=_BIAS * mass, least=_least_part(scores))
         native.InPlace.once("softmax_blocks", **given, **ridges, inverse=inverse, found=found)
-        return Blocks(scores, inverse) if found.all() else diagonal(scores, P, l2)
-    for k, p in enumerate(P):
-        w = scores.weight * (p * (1 - p))
+        return Blocks(scores, inverse) if found.all() else diagonal(scores, P, rest, l2)
+    for k, s in enumerate(scores.spread(P, rest)):
+        w = scores.weight * s
         rows = _largest(w, most)
         A = weighted_gram(scores, w[rows], rows)
         A += max(float(w.sum() - w[rows].sum()), 0.0) / mass * gram
         _regularise(A, scores, l2)
         block = _inverse(A, scores.work)
         if block is None:
-            return diagonal(scores, P, l2)
+            return diagonal(scores, P, rest, l2)
         inverse[k] = block
     return Blocks(scores, inverse)
 
 
-def diagonal(scores: DenseScores | SparseScores, P: np.ndarray, l2: float) -> Preconditioner:
+def diagonal(
+    scores: DenseScores | SparseScores, P: np.ndarray, rest: np.ndarray, l2: float
+) -> Preconditioner:
     """The inverse of the diagonal, Σ_i c_i p_ik (1 − p_ik) x_ij² + λ."""
     bias = _BIAS * float(scores.weight.sum())
     if scores.native and isinstance(scores, SparseScores):
-        return Diagonal(scores, scores.native_diagonal(P, l2, bias))
-    curvature = scores.of_rows(scores.weight.astype(scores.work)) * (P * (1 - P))
+        return Diagonal(scores, scores.native_diagonal(P, rest, l2, bias))
+    curvature = scores.of_rows(scores.weight.astype(scores.work)) * scores.spread(P, rest)
     D = scores.squared_transposed(curvature)
     D[scores.lead] += l2
     D[scores.last] += bias
@@ -246,11 +253,13 @@ def diagonal(scores: DenseScores | SparseScores, P: np.ndarray, l2: float) -> Pr
     return Preconditioner(scores, lambda r: centred(inverse * r, scores.axis))
 
 
-def uniform_diagonal(scores: DenseScores | SparseScores, P: np.ndarray, l2: float) -> Preconditioner:
+def uniform_diagonal(
+    scores: DenseScores | SparseScores, P: np.ndarray, rest: np.ndarray, l2: float
+) -> Preconditioner:
     """The same where all classes have the same probabilities, as at W = 0."""
     if not (scores.native and isinstance(scores, SparseScores)):
-        return diagonal(scores, P, l2)
-    inverse = scores.native_diagonal(P[:, :1].copy(), l2, _BIAS * float(scores.weight.sum()))
+        return diagonal(scores, P, rest, l2)
+    inverse = scores.native_diagonal(P[:, :1].copy(), rest, l2, _BIAS * float(scores.weight.sum()))
     return Diagonal(scores, np.repeat(inverse, P.shape[1], axis=1))
 
 

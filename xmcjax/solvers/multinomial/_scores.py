@@ -50,9 +50,25 @@ class Along(NamedTuple):
     """The losses φ(t) = Σ_i c_i (log Σ_k e^{z_ik} − z_{i,y_i}) at scores Z + t U."""
 
     P: np.ndarray  #: softmax of Z + t U
+    rest: np.ndarray  #: 1 − the largest p of an instance, to the rounding of itself, [n]
     value: float  #: φ
     slope: float  #: φ'
     curvature: float  #: φ''
+
+
+def lacking(P: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    """1 − P. Of a class that has nearly all of it, that is the rest, which 1 − p would round away."""
+    return np.where(P > 0.5, rest, 1 - P)
+
+
+def centre(U: np.ndarray, P: np.ndarray, axis: int) -> None:
+    """U − P·U over the classes, in its place.
+
+    It is the same for U less that of the class of p > ½, without which P·U would be rounding beside the
+    others where p is nearly 1.
+    """
+    U -= np.where(P > 0.5, U, 0).sum(axis=axis, keepdims=True)
+    U -= (P * U).sum(axis=axis, keepdims=True)
 
 
 class _Scores:
@@ -114,43 +130,52 @@ class _Scores:
         """The losses at Z + t U; the array P may be taken for the probabilities."""
         if not self.native:
             return self._along(Z, U, t)
-        P, sums = np.empty_like(Z) if P is None else P, np.empty(3)
+        P, rest, sums = np.empty_like(Z) if P is None else P, np.empty(self.n, Z.dtype), np.empty(3)
         given = dict(Z=Z, U=U, y=self.y, weight=self.weight, t=t, threads=self.threads)
-        native.InPlace.once(self._along_call, **given, P=P, sums=sums)
-        return Along(P, *map(float, sums))
+        native.InPlace.once(self._along_call, **given, P=P, rest=rest, sums=sums)
+        return Along(P, rest, *map(float, sums))
 
     def _along(self, Z: np.ndarray, U: np.ndarray, t: float) -> Along:
         axis, c = self.axis, self.weight.astype(np.float64)
         Z = Z + np.asarray(t, Z.dtype) * U
         top = Z.max(axis=axis, keepdims=True)
         P = np.exp(Z - top)
-        mass = P.sum(axis=axis, keepdims=True)
-        P /= mass
-        mean = (P * U).sum(axis=axis)
-        losses = (top.ravel() - Z.ravel()[self._own]) + np.log(mass.ravel())
-        spread = (P * U * U).sum(axis=axis) - mean * mean
-        return Along(P, float(c @ losses), float(c @ (mean - U.ravel()[self._own])), float(c @ spread))
+        # 1, of the class of the highest score, would take the digits of the others
+        highest = np.equal(Z, top)
+        others = np.where(highest, 0, P).sum(axis=axis) + (highest.sum(axis=axis) - 1)
+        P /= self.of_rows(1 + others)
+        V = U - self.of_rows(U.ravel()[self._own])
+        mean = (P * V).sum(axis=axis)
+        losses = (top.ravel() - Z.ravel()[self._own]) + np.log1p(others)
+        spread = (P * V * V).sum(axis=axis) - mean * mean
+        rest = others / (1 + others)
+        return Along(P, rest.astype(P.dtype), float(c @ losses), float(c @ mean), float(c @ spread))
 
-    def slope(self, P: np.ndarray) -> np.ndarray:
+    def slope(self, P: np.ndarray, rest: np.ndarray) -> np.ndarray:
         """c (P − Y), by which the losses grow with the scores."""
         R = P.copy() if self.unit else P * self.of_rows(self.weight)
-        R.ravel()[self._own] -= self.weight
+        R.ravel()[self._own] = -self.weight * lacking(P.ravel()[self._own], rest)
         return R
+
+    def spread(self, P: np.ndarray, rest: np.ndarray) -> np.ndarray:
+        """P (1 − P)."""
+        return P * lacking(P, self.of_rows(rest))
 
     def at_zero(self, K: int) -> tuple[np.ndarray, Along]:
         """Scores of 0 and their losses."""
         shape = (K, self.n) if self.axis == 0 else (self.n, K)
         value = float(np.sum(self.weight, dtype=np.float64)) * float(np.log(K))
-        return np.zeros(shape, self.dtype), Along(np.full(shape, 1 / K, self.dtype), value, 0.0, 0.0)
+        P, rest = np.full(shape, 1 / K, self.dtype), np.full(self.n, 1 - 1 / K, self.dtype)
+        return np.zeros(shape, self.dtype), Along(P, rest, value, 0.0, 0.0)
 
-    def gradient(self, P: np.ndarray) -> np.ndarray:
+    def gradient(self, P: np.ndarray, rest: np.ndarray) -> np.ndarray:
         """Xᵀ c (P − Y), by which the losses grow with the weights; P is as before when it returns."""
         if not self.unit:
-            return self.transposed(self.slope(P))
+            return self.transposed(self.slope(P, rest))
         flat = P.reshape(-1)
         own = flat[self._own]
         try:
-            flat[self._own] = own - 1
+            flat[self._own] = -lacking(own, rest)
             return self.transposed(P)
         finally:
             flat[self._own] = own
@@ -243,11 +268,11 @@ class DenseScores(_Scores):
         groups = min(len(self.blocks["X"]), _GROUPS)
         return _NUMBERS_OF_A_SUM * groups * K * (self.d + 1) <= self.n * (self.d + K)
 
-    def gradient(self, P: np.ndarray) -> np.ndarray:
+    def gradient(self, P: np.ndarray, rest: np.ndarray) -> np.ndarray:
         if not (self._in_work() and self._sums_are_few(len(P))):
-            return super().gradient(P)
+            return super().gradient(P, rest)
         out, X = np.empty((len(P), self.d + 1), self.dtype), self.blocks["X"]
-        given = dict(P=P, y=self.y, weight=self.weight, threads=self.threads)
+        given = dict(P=P, rest=rest, y=self.y, weight=self.weight, threads=self.threads)
         native.InPlace.once("softmax_gradient_by_class", X=X, **given, out=out)
         return out
 
@@ -287,7 +312,7 @@ class DenseScores(_Scores):
 
         def plain():
             U = V @ X.T
-            U -= (P * U).sum(axis=0)
+            centre(U, P, 0)
             U *= P
             U *= c
             out[:] = U @ X
@@ -365,7 +390,7 @@ class SparseScores(_Scores):
         def product():
             into()
             U[:] += V[-1]
-            U[:] -= (P * U).sum(axis=1, keepdims=True)
+            centre(U, P, 1)
             U[:] *= P
             U[:] *= c[:, None]
             back()
@@ -384,10 +409,11 @@ class SparseScores(_Scores):
         native.InPlace.once("softmax_solve_csr", X=X, Xt=Xt, **own, **given, threads=self.threads)
         self.give(U)
 
-    def native_diagonal(self, P: np.ndarray, l2: float, last: float) -> np.ndarray:
+    def native_diagonal(self, P: np.ndarray, rest: np.ndarray, l2: float, last: float) -> np.ndarray:
         """1 / (Xᵀ with its entries squared, times c p (1 − p), + λ), where λ is `last` in the last row."""
         inverse = np.empty((self.d + 1, P.shape[1]), self.work)
-        given = dict(P=P, weight=self.weight.astype(self.work, copy=False), ridge=l2, last_ridge=last)
+        weight = self.weight.astype(self.work, copy=False)
+        given = dict(P=P, rest=rest, weight=weight, ridge=l2, last_ridge=last)
         native.InPlace.once(
             "softmax_diagonal", Xt=self._small_t.arrays, **given, threads=self.threads, inverse=inverse
         )

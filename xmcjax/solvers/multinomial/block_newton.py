@@ -193,7 +193,7 @@ class Host:
         # the losses do not depend on the mean over the classes, and λ/2 ‖W‖² is least where it is 0
         V = self._laid_out(V - V.mean(axis=1, keepdims=True) if not self._at_zero else V)
         zero, losses = self._scores.at_zero(self._K)
-        gradient = self._scores.gradient(losses.P)
+        gradient = self._scores.gradient(losses.P, losses.rest)
         at_zero = float(np.linalg.norm(gradient))
         if not self._at_zero:
             self._point = self._at(V)
@@ -277,7 +277,7 @@ class Host:
     def _at(self, V: np.ndarray) -> Point:
         Z = self._scores.product(V)
         now = self._scores.along(Z, np.zeros_like(Z), 0.0)
-        return Point(V, Z, now, self._scores.gradient(now.P))
+        return Point(V, Z, now, self._scores.gradient(now.P, now.rest))
 
     def _value(self, point: Point) -> float:
         W = point.V[self._scores.lead]
@@ -371,7 +371,7 @@ class Host:
             self._preconditioner = _preconditioners.uniform(scores, self._K, l2, self._gram)
             self._uniform = True
         elif self._preconditioner is None or self._uniform or self._worn(self._cost_of_blocks()):
-            self._preconditioner = _preconditioners.blocks(scores, self._narrow(point), l2, self._gram)
+            self._preconditioner = _preconditioners.blocks(scores, *self._narrow(point), l2, self._gram)
             self._products, self._uniform = [], False
 
     def _diagonal(self, point: Point, l2: float, before: float) -> None:
@@ -380,16 +380,16 @@ class Host:
         if old:
             self._uniform, self._products = self._at_zero, []
             make = _preconditioners.uniform_diagonal if self._at_zero else _preconditioners.diagonal
-            self._preconditioner = make(self._scores, self._narrow(point), l2)
+            self._preconditioner = make(self._scores, *self._narrow(point), l2)
 
     def _of_a_basis(self, point: Point, l2: float) -> _preconditioners.Preconditioner | None:
         """That of one basis for all classes; None where it would not pay, or rounding leaves none."""
         scores = self._scores
         if not isinstance(scores, DenseScores) or self._cost_of_a_basis() > _MOST_PRODUCTS:
             return None
-        P = self._narrow(point)
+        P, rest = self._narrow(point)
         if self._basis is None or self._worn(self._cost_of_a_basis()):
-            self._basis, self._products = _kronecker.basis(scores, P), []
+            self._basis, self._products = _kronecker.basis(scores, P, rest), []
         return None if self._basis is None else _kronecker.kronecker(scores, P, self._basis, l2)
 
     def _worn(self, cost: float) -> bool:
@@ -397,9 +397,10 @@ class Host:
         counts = self._products
         return len(counts) > 1 and counts[-1] >= max(cost, _WORN * counts[0])
 
-    def _narrow(self, point: Point) -> np.ndarray:
-        """The probabilities in the dtype of conjugate gradients."""
-        return point.now.P.astype(self._scores.work, copy=False)
+    def _narrow(self, point: Point) -> tuple[np.ndarray, np.ndarray]:
+        """The probabilities, and 1 − the largest of a row, in the dtype of conjugate gradients."""
+        work = self._scores.work
+        return point.now.P.astype(work, copy=False), point.now.rest.astype(work, copy=False)
 
     def _minimised(
         self, point: Point, r: np.ndarray, l2: float, stop: _preconditioners.Stop
@@ -462,7 +463,7 @@ class Host:
         U += point.Z
         last = self._scores.last
         V[last] -= V[last].mean()
-        return Point(V, U, now, self._scores.gradient(now.P))
+        return Point(V, U, now, self._scores.gradient(now.P, now.rest))
 
     def _larger_l2(self) -> list[float]:
         """λ to begin with, above that of the problem."""

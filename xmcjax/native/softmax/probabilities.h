@@ -1,0 +1,17 @@
+// Probabilities of classes that are nearly 1. What they lack, which is as small as the other classes together, would be
+// rounding in 1 - p: it is the `rest` of an instance, the sum of the others.
+// Included by the simd_*.cc files only.
+#pragma once
+
+#include "core/isa.h"
+#include "core/simd.h"
+
+namespace xmcjax::XMCJAX_ISA {
+
+// 1 - p, of vectors and of numbers
+template <class V>
+XMCJAX_INLINE V lacking(V p, V rest) {
+  return select(p > 0.5f, rest, V(1 - p));
+}
+
+}  // namespace xmcjax::XMCJAX_ISA
