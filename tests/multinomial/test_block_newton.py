@@ -225,6 +225,7 @@ def test_rows_of_a_block_fill_its_tiles():
             X=block,
             P=block,
             weight=block[:, 0],
+            y=np.zeros((1, 65), np.int32),
             V=np.zeros((3, 3), np.float32),
             threads=1,
             out=np.zeros((3, 3), np.float32),

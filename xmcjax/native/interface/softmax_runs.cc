@@ -88,7 +88,8 @@ void run(SoftmaxSolveArgs<T>& args) {
   SoftmaxHessianArgs<T> given{};
   given.blocks = args.blocks, given.rows = args.rows;
   given.features = args.features, given.classes = args.classes;
-  given.X = args.X, given.P = args.P, given.weight = args.weight, given.threads = args.threads;
+  given.X = args.X, given.P = args.P, given.weight = args.weight, given.y = args.y,
+  given.threads = args.threads;
   kernels<T>().softmax_solve(args, [&](const T* V, T* out) {
     given.V = V, given.out = out;
     over_blocks(given, parts, kernels<T>().softmax_hessian);

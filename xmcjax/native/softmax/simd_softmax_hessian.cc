@@ -13,22 +13,22 @@
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-// R = c (P ∘ U - P (P·U)) of a block, in place of U. What is in common of the scores of an instance changes nothing:
-// they are taken less that of the class of p > 1/2, whose part of P·U would be rounding beside the others' where p is
-// nearly 1.
+// R = c (P ∘ U - P (P·U)) of a block, in place of U. It is the same for the scores of an instance less that of its own
+// class y, whose part of P·U would leave nothing but rounding of the others where its p is nearly 1.
 template <class T>
-void curve(const T* P, const T* weight, int64_t classes, int64_t rows, T* U) {
+void curve(const T* P, const T* weight, const int32_t* y, int64_t classes, int64_t rows, T* U) {
   constexpr int N = kWide<T>;
   for (int64_t i = 0; i < rows; i += N) {
-    Wide<T> largest{}, mean{};
+    alignas(64) T of_own[N];
+    for (int64_t l = 0; l < N; ++l) of_own[l] = U[y[i + l] * rows + i + l];
+    const Wide<T> own = load_wide(of_own);
+    Wide<T> mean{};
     for (int64_t k = 0; k < classes; ++k)
-      largest += select(load_wide(P + k * rows + i) > T(0.5), load_wide(U + k * rows + i), Wide<T>{});
-    for (int64_t k = 0; k < classes; ++k)
-      mean += load_wide(P + k * rows + i) * (load_wide(U + k * rows + i) - largest);
+      mean += load_wide(P + k * rows + i) * (load_wide(U + k * rows + i) - own);
     const Wide<T> c = load_wide(weight + i);
     for (int64_t k = 0; k < classes; ++k) {
       T* u = U + k * rows + i;
-      store_wide(u, c * load_wide(P + k * rows + i) * (load_wide(u) - largest - mean));
+      store_wide(u, c * load_wide(P + k * rows + i) * (load_wide(u) - own - mean));
     }
   }
 }
@@ -44,7 +44,7 @@ void softmax_hessian(const SoftmaxHessianArgs<T>& a, int64_t first, int64_t last
     poll(2 * K * features * (rows / kWide<T>));
     const T* X = a.X + b * features * rows;
     thin::scores(X, a.V, K, features, rows, U.get());
-    curve(a.P + b * K * rows, a.weight + b * rows, K, rows, U.get());
+    curve(a.P + b * K * rows, a.weight + b * rows, a.y + b * rows, K, rows, U.get());
     thin::gradient(X, U.get(), K, features, rows, out);
   }
 }

@@ -66,25 +66,26 @@ class CurvedRow {
     for (int64_t l = 0, twice = (m + N - 1) / N * N - m; l < N; ++l) once_[l] = T(l >= twice);
   }
 
-  // u = c (P ∘ U - P (P·U)) for U = sum + b, less what it is for the class of p > 1/2; c Σ P (U - P·U)²
+  // u = c (P ∘ U - P (P·U)) for U = sum + b, less what it is for the class y; c Σ P (U - P·U)²
   template <int R>
-  XMCJAX_INLINE double operator()(const Wide<T> (&sum)[R], int64_t end, const T* P, T c, T* u) const {
+  XMCJAX_INLINE double operator()(const Wide<T> (&sum)[R], int64_t end, const T* P, T c, int32_t y,
+                                  T* u) const {
     constexpr int N = kWide<T>;
     Wide<T> now[R];
     const Wide<T> last = once_ * load_wide(P + end);
     now[R - 1] = sum[R - 1] + load_wide(bias_ + end);
-    Wide<T> chosen = select(last > T(0.5), now[R - 1], Wide<T>{});
+    store_wide(u + end, now[R - 1]);
 #pragma GCC unroll 12
     for (int r = 0; r < R - 1; ++r) {
       now[r] = sum[r] + load_wide(bias_ + r * N);
-      chosen += select(load_wide(P + r * N) > T(0.5), now[r], Wide<T>{});
+      store_wide(u + r * N, now[r]);
     }
-    const T most = total(chosen);
-    now[R - 1] -= most;
+    const T own = u[y];
+    now[R - 1] -= own;
     Wide<T> some = last * now[R - 1];
 #pragma GCC unroll 12
     for (int r = 0; r < R - 1; ++r) {
-      now[r] -= most;
+      now[r] -= own;
       some += load_wide(P + r * N) * now[r];
     }
     const T mean = total(some);
@@ -110,7 +111,7 @@ class CurvedRow {
 
 // U = X p + 1 bᵀ, and R = c (P ∘ U - P (P·U)) in its place while a row is at hand; b is the last row of p. `along` is
 // what each row adds to pᵀH p: c Σ P (U - P·U)². What the numbers of a row have in common changes neither: as in
-// simd_softmax_hessian.cc they are taken less that of the class of p > 1/2.
+// simd_softmax_hessian.cc they are taken less that of its own class.
 template <class T>
 void softmax_curved(const SoftmaxSolveCsrArgs<T>& a, const T* p, int64_t first, int64_t last, double* along) {
   const int64_t m = a.classes;
@@ -124,19 +125,14 @@ void softmax_curved(const SoftmaxSolveCsrArgs<T>& a, const T* p, int64_t first, 
     T* u = a.U + i * m;
     double& sum = along[i - first];
     if (product.at_once()) {
-      product(a.X, i, [&](const auto& sums, int64_t end) { sum = curved(sums, end, P, c, u); });
+      product(a.X, i, [&](const auto& sums, int64_t end) { sum = curved(sums, end, P, c, a.y[i], u); });
       continue;
     }
     product(a.X, i, u);
-    Wide<T> chosen{}, sums{};
+    const T own = u[a.y[i]] + bias[a.y[i]];
+    Wide<T> sums{};
     each_wide<T>(m, [&](int64_t j, int64_t count) {
-      const Wide<T> now = load_some(u + j, count) + load_some(bias + j, count);
-      store_some(u + j, count, now);
-      chosen += select(load_some(P + j, count) > T(0.5), now, Wide<T>{});
-    });
-    const T most = total(chosen);
-    each_wide<T>(m, [&](int64_t j, int64_t count) {
-      const Wide<T> now = load_some(u + j, count) - most;
+      const Wide<T> now = load_some(u + j, count) + load_some(bias + j, count) - own;
       store_some(u + j, count, now);
       sums += load_some(P + j, count) * now;
     });

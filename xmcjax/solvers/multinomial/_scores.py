@@ -61,16 +61,6 @@ def lacking(P: np.ndarray, rest: np.ndarray) -> np.ndarray:
     return np.where(P > 0.5, rest, 1 - P)
 
 
-def centre(U: np.ndarray, P: np.ndarray, axis: int) -> None:
-    """U − P·U over the classes, in its place.
-
-    It is the same for U less that of the class of p > ½, without which P·U would be rounding beside the
-    others where p is nearly 1.
-    """
-    U -= np.where(P > 0.5, U, 0).sum(axis=axis, keepdims=True)
-    U -= (P * U).sum(axis=axis, keepdims=True)
-
-
 class _Scores:
     """What both kinds of features have in common."""
 
@@ -157,6 +147,15 @@ class _Scores:
         R.ravel()[self._own] = -self.weight * lacking(P.ravel()[self._own], rest)
         return R
 
+    def _centre(self, U: np.ndarray, P: np.ndarray) -> None:
+        """U − P·U over the classes, in its place.
+
+        It is the same for U less that of an instance's own class, whose part of P·U would leave nothing but
+        rounding of the others where its p is nearly 1.
+        """
+        U -= self.of_rows(U.ravel()[self._own])
+        U -= (P * U).sum(axis=self.axis, keepdims=True)
+
     def spread(self, P: np.ndarray, rest: np.ndarray) -> np.ndarray:
         """P (1 − P)."""
         return P * lacking(P, self.of_rows(rest))
@@ -205,6 +204,7 @@ class DenseScores(_Scores):
             blocks[:, self.d, :] = self.intercept
             #: X and c for native products
             self.blocks = {"X": blocks, "weight": self._in_blocks(self.weight[:, None], 1)[:, 0]}
+            self._y_in_blocks = self._in_blocks(self.y[:, None], 1)[:, 0].astype(np.int32)
 
     def in_blocks(self, P: np.ndarray) -> np.ndarray:
         """Numbers of the instances [m, n], such as probabilities, as native products want them."""
@@ -219,7 +219,7 @@ class DenseScores(_Scores):
 
     def solve(self, P: np.ndarray, **given: Any) -> None:
         """Conjugate gradients at probabilities P, natively; `given` are the other fields of the call."""
-        own = dict(P=self.in_blocks(P), threads=self.threads)
+        own = dict(P=self.in_blocks(P), y=self._y_in_blocks, threads=self.threads)
         native.InPlace.once("softmax_solve", **self.blocks, **own, **given)
 
     def features(self, chosen) -> np.ndarray:
@@ -303,7 +303,8 @@ class DenseScores(_Scores):
         """The product at probabilities P, with V [K, d+1]; of what :meth:`turned` made where it is given."""
         V, out = (np.empty((len(P), self.d + 1), self.work) for _ in range(2))
         if self.native:
-            given = dict(**self.blocks, P=self.in_blocks(P), V=V, threads=self.threads, out=out)
+            at = dict(P=self.in_blocks(P), y=self._y_in_blocks)
+            given = dict(**self.blocks, **at, V=V, threads=self.threads, out=out)
             if turned is not None:
                 given["X"] = turned
             return Hessian(V, out, native.InPlace("softmax_hessian", **given))
@@ -312,7 +313,7 @@ class DenseScores(_Scores):
 
         def plain():
             U = V @ X.T
-            centre(U, P, 0)
+            self._centre(U, P)
             U *= P
             U *= c
             out[:] = U @ X
@@ -390,7 +391,7 @@ class SparseScores(_Scores):
         def product():
             into()
             U[:] += V[-1]
-            centre(U, P, 1)
+            self._centre(U, P)
             U[:] *= P
             U[:] *= c[:, None]
             back()
@@ -405,7 +406,7 @@ class SparseScores(_Scores):
             self._vectors = np.empty((3, self.d + 1, K), self.work)
         X, Xt, U = self._small.arrays, self._small_t.arrays, self.room((self.n, K), self.work)
         P, c = (a.astype(self.work, copy=False) for a in (P, self.weight))
-        own = dict(P=P, weight=c, U=U, vectors=self._vectors, intercept=int(self.intercept))
+        own = dict(P=P, weight=c, y=self.y, U=U, vectors=self._vectors, intercept=int(self.intercept))
         native.InPlace.once("softmax_solve_csr", X=X, Xt=Xt, **own, **given, threads=self.threads)
         self.give(U)
 
