@@ -397,16 +397,16 @@ def test_products_in_parts_are_those_in_one(monkeypatch):
 @pytest.mark.parametrize("lam", [1.0, 0.1])
 def test_dense_features_for_which_blocks_cost_too_much(dtype, lam, monkeypatch):
     """One basis takes their place, where the diagonal takes many more steps."""
-    monkeypatch.setattr(block_newton, "_MOST_NUMBERS", 50 * 50)
+    monkeypatch.setattr("xmcjax.solvers.multinomial._costs._MOST_NUMBERS", 50 * 50)
     rng = np.random.default_rng(0)
     y = rng.integers(0, 12, 600)
     turned = np.linalg.qr(rng.normal(size=(40, 40)))[0]
     X = 0.3 * rng.normal(size=(12, 40))[y] + rng.normal(size=(600, 40)) * np.geomspace(0.05, 3, 40) @ turned
     problem, hp = helpers.problem(X.astype(dtype), y, lam, intercept=True), multinomial.HParams(1e-6, 200)
-    monkeypatch.setattr(block_newton.Host, "_cost_of_a_basis", lambda host: np.inf)
+    monkeypatch.setattr("xmcjax.solvers.multinomial._costs.of_a_basis", lambda *sizes: np.inf)
     plain = multinomial.run(problem, "block_newton", hp)
     monkeypatch.undo()
-    monkeypatch.setattr(block_newton, "_MOST_NUMBERS", 50 * 50)
+    monkeypatch.setattr("xmcjax.solvers.multinomial._costs._MOST_NUMBERS", 50 * 50)
     solution = multinomial.run(problem, "block_newton", hp)
     assert solution.status == plain.status == Status.CONVERGED
     assert solution.value == pytest.approx(plain.value, rel=1e-5)
@@ -462,3 +462,19 @@ def test_starts_in_any_order_of_memory(kind, dtype):
         found = [multinomial.run(problem, "block_newton", W0=start) for start in starts]
     assert found[0].value == found[1].value
     np.testing.assert_array_equal(found[0].W, found[1].W)
+
+
+@pytest.mark.parametrize(("part", "alike"), [(0.3, True), (0.1, False)])
+def test_full_csr_features_are_solved_as_an_array(part, alike):
+    """Their diagonal took hundreds of products with the Hessian where whole blocks take some."""
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 5
+    X = (rng.normal(size=(5, 30))[y] + rng.normal(size=(400, 30))) * np.geomspace(1e-2, 10, 30)
+    X *= rng.random(X.shape) < part
+    dense, sparse = (
+        multinomial.run(helpers.problem(A, y, 1e-3, intercept=True), "block_newton")
+        for A in (X, sp.csr_matrix(X))
+    )
+    assert dense.status == sparse.status == Status.CONVERGED
+    assert np.array_equal(dense.W, sparse.W) == alike
+    assert (sparse.history[-1].inner < 50) == alike

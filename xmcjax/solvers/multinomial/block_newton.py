@@ -7,8 +7,9 @@ is compiled, so that the first run is as fast as the next.
 
 The preconditioner is the inverse of the Hessian's blocks of the classes, whose result is centred
 (`_preconditioners`): with it usps at λ = 1 takes 28 products with the Hessian instead of 213. Blocks are
-whole for dense features that are few enough. Where they would cost more than they save, dense features have
-one basis for the blocks of all classes (`_kronecker`); elsewhere blocks are diagonal.
+whole for dense features that are few enough, and for CSR ones that may as well be an array (`_costs`). Where
+they would cost more than they save, dense features have one basis for the blocks of all classes
+(`_kronecker`); elsewhere blocks are diagonal.
 
 Without whole blocks a small λ begins with larger ones, whose minima are cheap and on the way. Where dense
 features are many and rows few, the run begins about the minimum, which is found in the span of the rows
@@ -30,7 +31,7 @@ from xmcjax._range import squared_norms
 from xmcjax._row_span import EASY, RowSpan, is_wide
 from xmcjax.linops import Csr, Dense
 from xmcjax.solvers._base import Status
-from xmcjax.solvers.multinomial import _kronecker, _preconditioners
+from xmcjax.solvers.multinomial import _costs, _kronecker, _preconditioners
 from xmcjax.solvers.multinomial._line_search import OnALine, Search
 from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._scores import Along, DenseScores, scores_of, threads_of
@@ -60,11 +61,6 @@ _LARGER = tuple(8e-5 * part for part in (1.0, 1.0, 1.0, 0.3, 0.1, 0.03))
 _FALLING = 0.1
 # Of the tolerance, in the span of the rows.
 _TIGHT = 0.1
-# Whole blocks take so many numbers at most, and cost as much as so many products with the Hessian at most.
-_MOST_NUMBERS, _MOST_PRODUCTS = 1 << 26, 40.0
-
-# Scores or dense features of which several copies are held.
-_MOST_HELD = 1 << 27
 
 
 class Point(NamedTuple):
@@ -100,7 +96,7 @@ def fits(problem: Problem) -> bool:
     """Whether its copies of the scores, and of dense features, take some gigabytes at most."""
     n, d = problem.op.shape
     numbers = n * max(problem.classes, d if isinstance(problem.op, Dense) else 0)
-    return numbers <= _MOST_HELD
+    return numbers <= _costs.MOST_HELD
 
 
 def init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
@@ -111,6 +107,7 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
     """
     if not possible(problem):
         raise ValueError("block_newton: expected dense or CSR features on a CPU, without a mesh")
+    problem = _costs.in_its_form(problem)
     W, bias = (a.astype(np.float64) for a in starting_weights_on_the_host(problem, W0, b0))
     begun, precise = W0 is not None or b0 is not None, float(hp.tolerance) < _PRECISE
     with blas_threads(threads_of(problem)), _quiet():
@@ -168,7 +165,8 @@ class Host:
         self._K, self._l2 = problem.classes, float(problem.l2)
         self._at_zero = not begun
         self._gram: np.ndarray | None = None
-        if isinstance(self._scores, DenseScores) and self._blocks_pay():
+        sizes = self._scores.n, self._scores.d, self._K
+        if isinstance(self._scores, DenseScores) and _costs.blocks_pay(*sizes):
             self._gram = _preconditioners.gram(self._scores)
         #: λ of the next steps
         self._larger: list[float] = []
@@ -370,7 +368,7 @@ class Host:
         elif self._at_zero and self._preconditioner is None:
             self._preconditioner = _preconditioners.uniform(scores, self._K, l2, self._gram)
             self._uniform = True
-        elif self._preconditioner is None or self._uniform or self._worn(self._cost_of_blocks()):
+        elif not self._preconditioner or self._uniform or self._worn(_costs.of_blocks(scores.n, scores.d)):
             self._preconditioner = _preconditioners.blocks(scores, *self._narrow(point), l2, self._gram)
             self._products, self._uniform = [], False
 
@@ -385,10 +383,13 @@ class Host:
     def _of_a_basis(self, point: Point, l2: float) -> _preconditioners.Preconditioner | None:
         """That of one basis for all classes; None where it would not pay, or rounding leaves none."""
         scores = self._scores
-        if not isinstance(scores, DenseScores) or self._cost_of_a_basis() > _MOST_PRODUCTS:
+        if not isinstance(scores, DenseScores):
+            return None
+        cost = _costs.of_a_basis(scores.n, scores.d, self._K)
+        if cost > _costs.MOST_PRODUCTS:
             return None
         P, rest = self._narrow(point)
-        if self._basis is None or self._worn(self._cost_of_a_basis()):
+        if self._basis is None or self._worn(cost):
             self._basis, self._products = _kronecker.basis(scores, P, rest), []
         return None if self._basis is None else _kronecker.kronecker(scores, P, self._basis, l2)
 
@@ -474,20 +475,3 @@ class Host:
         while larger[-1] * _FALLING > self._l2:
             larger.append(larger[-1] * _FALLING)
         return larger
-
-    def _blocks_pay(self) -> bool:
-        size = self._scores.d + 1
-        return self._K * size * size <= _MOST_NUMBERS and self._cost_of_blocks() <= _MOST_PRODUCTS
-
-    def _cost_of_blocks(self) -> float:
-        """Of whole blocks, in products with the Hessian."""
-        n, size = self._scores.n, self._scores.d + 1
-        rows = min(n, _preconditioners.rows_of_a_block(self._scores.d))
-        # (K rows size² + K size³) / (4 n K size)
-        return (rows * size + size * size) / (4 * n)
-
-    def _cost_of_a_basis(self) -> float:
-        """Of one basis, likewise; infinite where it is too large."""
-        n, size = self._scores.n, self._scores.d + 1
-        products = (n * size * size + 9 * (size**3 + self._K**3)) / (4 * n * self._K * size)
-        return products if size * size <= _MOST_NUMBERS else np.inf

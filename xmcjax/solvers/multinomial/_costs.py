@@ -1,0 +1,55 @@
+"""What the preconditioners of `block_newton` cost, and in which form features are solved.
+
+Costs of dense features are in products with the Hessian, of 4 n K (d+1) multiplications.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+
+from xmcjax import linops
+from xmcjax.solvers.multinomial._preconditioners import rows_of_a_block
+from xmcjax.solvers.multinomial._problem import Problem
+
+# Preconditioners take so many numbers at most, and cost as much as so many products with the Hessian at most.
+_MOST_NUMBERS, MOST_PRODUCTS = 1 << 26, 40.0
+# The part of the entries that are stored, from which CSR features are solved as an array: where they have
+# whole blocks then, and where a product is no slower.
+_FULL_FOR_BLOCKS, _FULL = 0.2, 0.5
+# Scores or dense features of which several copies are held.
+MOST_HELD = 1 << 27
+
+
+def of_blocks(n: int, d: int) -> float:
+    """Of whole blocks."""
+    size, rows = d + 1, min(n, rows_of_a_block(d))
+    # (K rows size² + K size³) / (4 n K size)
+    return (rows * size + size * size) / (4 * n)
+
+
+def of_a_basis(n: int, d: int, K: int) -> float:
+    """Of one basis for all classes; infinite where it is too large."""
+    size = d + 1
+    products = (n * size * size + 9 * (size**3 + K**3)) / (4 * n * K * size)
+    return products if size * size <= _MOST_NUMBERS else np.inf
+
+
+def blocks_pay(n: int, d: int, K: int) -> bool:
+    """Whether dense features have whole blocks."""
+    return K * (d + 1) ** 2 <= _MOST_NUMBERS and of_blocks(n, d) <= MOST_PRODUCTS
+
+
+def in_its_form(problem: Problem) -> Problem:
+    """The problem, with CSR features as an array where they are few and full enough for that to be faster."""
+    op = problem.op
+    if not isinstance(op, linops.Csr):
+        return problem
+    (n, d), K = op.shape, problem.classes
+    full = len(op.value) / max(n * d, 1)
+    if n * d > MOST_HELD or full < (_FULL_FOR_BLOCKS if blocks_pay(n, d, K) else _FULL):
+        return problem
+    X = op.to_scipy().toarray()
+    return dataclasses.replace(problem, op=linops.Dense(jax.device_put(X)))
