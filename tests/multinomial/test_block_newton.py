@@ -477,4 +477,5 @@ def test_full_csr_features_are_solved_as_an_array(part, alike):
     )
     assert dense.status == sparse.status == Status.CONVERGED
     assert np.array_equal(dense.W, sparse.W) == alike
-    assert (sparse.history[-1].inner < 50) == alike
+    if alike:
+        assert sparse.history[-1].inner < 50
