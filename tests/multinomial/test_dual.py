@@ -14,7 +14,7 @@ from tests.support import multinomial as helpers
 from tests.support.problems import needs_native
 from tests.support.softmax_round_twin import softmax_round
 from xmcjax import linops
-from xmcjax.native import call
+from xmcjax.native import call, twins
 from xmcjax.solvers import Status, multinomial
 from xmcjax.solvers.multinomial import auto, dual
 
@@ -126,3 +126,5 @@ def test_dual_wants_native_features():
     X, y = helpers.sparse_set()
     with pytest.raises(ValueError, match="take newton"):
         multinomial.run(helpers.problem(X.toarray(), y), "dual")
+    with twins(), pytest.raises(ValueError, match="found no kernels, of which `xmcjax info` says why"):
+        multinomial.run(helpers.problem(X, y), "dual")

@@ -70,8 +70,11 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None, seed: int = 0) -> Stat
     """
     if not problem.native:
         here = 'make them there, in jax.default_device(jax.devices("cpu")[0])'
-        dense = isinstance(problem.op, Dense)
-        remedy = "found dense ones: give a sparse matrix" if dense else f"found others: {here}"
+        remedy = f"found others: {here}"
+        if isinstance(problem.op, Dense):
+            remedy = "found dense ones: give a sparse matrix"
+        elif not native.available():
+            remedy = "found no kernels, of which `xmcjax info` says why: install them"
         raise ValueError(
             f"dual: expected CSR features on the native kernels of the CPU, {remedy}, or take newton"
         )
