@@ -63,6 +63,31 @@ def test_two_classes_are_the_binary_svm(data, estimator, C):
     np.testing.assert_allclose(estimator.fit(X, y).coef_, svc.coef_, atol=2e-3)
 
 
+@pytest.mark.parametrize(
+    ("formulation", "solver", "weighted"),
+    [(name, "auto", weighted) for name in ("ovr", "ovr_squared") for weighted in (False, True)]
+    + [("ovr_squared", "admm", False)],
+)
+def test_the_gap_of_two_classes_is_that_of_the_weights_that_are_kept(formulation, solver, weighted):
+    """Each class is a problem of its own, and the weights of one of them are kept."""
+
+    def objective(classifier, X, y):
+        w, weight = classifier.coef_[0], np.linspace(1, 2, len(y)) if weighted else 1
+        losses = np.maximum(0, 1 - np.where(y, 1, -1) * (X @ w))
+        return w @ w / 2 + np.sum(weight * losses ** (1 if formulation == "ovr" else 2))
+
+    for seed in range(2 if solver == "admm" else 8):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(80, 22))
+        y = X[:, 0] + 0.5 * rng.normal(size=80) + rng.normal() > 0
+        rows = X, y, np.linspace(1, 2, 80) if weighted else None
+        ours = MulticlassSVC(formulation, solver=solver, tol=0.01).fit(*rows)
+        found = objective(ours, X, y)
+        least = objective(MulticlassSVC(formulation, tol=1e-9).fit(*rows), X, y)
+        assert (found - least) / found <= ours.dual_gap_ + 1e-9
+        assert ours.status_ == Status.CONVERGED and ours.dual_gap_ <= 0.01
+
+
 def test_crammer_singer_with_a_bias_is_scikit_learns(data):
     X, y = data
     options = dict(C=0.3, tol=1e-8, max_iter=100_000, intercept_scaling=1)

@@ -77,12 +77,13 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
     Attributes:
         classes_: the classes, ascending; of a label matrix the numbers of its columns.
         coef_: [m, d] in the dtype of X; m is 1 for two classes, the difference of their weights, or for
-            "ovr" and "ovr_squared" the weights of the second.
+            "ovr" and "ovr_squared" the weights of the second, and those of the first are the same with the
+            sign changed.
         intercept_: [m]; zeros without `fit_intercept`, and −inf for a class or label without a row of weight
             above 0, which is no part of the problem and is never predicted.
         calibration_: a :class:`xmcjax.models.Calibration` of the m score columns, or None.
         n_iter_: epochs and Newton steps made.
-        dual_gap_: the duality gap, relative to the primal objective.
+        dual_gap_: the duality gap of the weights that are stored, relative to the primal objective.
         status_: how it ended, of :class:`xmcjax.solvers.Status`.
         reason_: why by which methods, in a sentence.
         n_features_in_: d. feature_names_in_: names of the features, where X has names.

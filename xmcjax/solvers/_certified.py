@@ -9,6 +9,10 @@ so that P(W) − D(α) bounds how far P(W) is from its minimum, whatever roundin
 are 0 at the optimum, as where the classes can be separated, rounding makes half of them losses of weight C,
 to float32 or, where C ‖x‖² is above 1e11, in float64; weights longer by a few times the rounding have none of
 them.
+
+One against the rest has with two classes one problem twice, the second time with the signs changed. Whoever
+takes the weights of one class needs a gap of these alone. So both classes get the better of the two weights,
+and the better dual variables: P and D are then twice those of each class, and the gap is that of each.
 """
 
 from __future__ import annotations
@@ -98,7 +102,10 @@ def certified(
     """
     form, share = formulation_of(formulation), share or Share()
     alpha = form.inside(alpha.astype(np.float64), C, k)
-    V = weights_of(X, y, alpha, form)
+    V, twice = weights_of(X, y, alpha, form), form.has_own and alpha.shape[1] == 2
+    of_variables = _of_each(V) if twice else [V]
+    if twice:
+        alpha, V = _of_the_better(alpha, of_variables, form, C)
     with np.errstate(over="ignore", invalid="ignore"):
         dual = form.dual_gain_of_rows(alpha, C) - float(np.vdot(V, V)) / 2
 
@@ -107,10 +114,15 @@ def certified(
             primal, rounding = _primal(X, y, W, form, C, tol, k, share, threads)
             return Certified(W, alpha, primal, dual, rounding)
 
-        exact = V if W is None else W
-        best = at(exact, 1.0)
-        if W is not None and not best.gap <= tol and (other := at(V, 1.0)).gap < best.gap:
-            best, exact = other, V
+        def best_at(weights: list[np.ndarray]) -> tuple[Certified, np.ndarray]:
+            return min(((at(W, 1.0), W) for W in weights), key=lambda found: found[0].gap)
+
+        given = of_variables if W is None else _of_each(W) if twice else [W]
+        best, exact = best_at(given)
+        if W is not None and not best.gap <= tol:
+            other = best_at(of_variables)
+            if other[0].gap < best.gap:
+                best, exact = other
         if best.gap > tol and np.isfinite(best.gap):
             first, eps = best.primal, float(np.finfo(best.W.dtype).eps)
             narrow = best.W.dtype == np.float32
@@ -128,6 +140,25 @@ def certified(
                     if share.total(np.array(float(hopeless))) > 0:
                         break
     return best
+
+
+def _of_each(W: np.ndarray) -> list[np.ndarray]:
+    """Of two classes' weights [d, 2] those of the first for both, signs changed, and those of the second."""
+    signs = np.array([1.0, -1.0])
+    return [W[:, :1] * signs, W[:, 1:] * -signs]
+
+
+def _of_the_better(
+    alpha: sp.csr_array, weights: list[np.ndarray], form: Formulation, C
+) -> tuple[sp.csr_array, np.ndarray]:
+    """The dual variables [n, 2] of the class with the greater dual objective, for both, and their weights."""
+    found = []
+    for number, V in enumerate(weights):
+        column = alpha[:, [number]]
+        both = sp.csr_array(sp.hstack([column, column], format="csr"))
+        found.append((form.dual_gain_of_rows(both, C) - float(np.vdot(V, V)) / 2, both, V))
+    _, both, V = max(found, key=lambda of_one: of_one[0])
+    return both, V
 
 
 def certified_kernel(
