@@ -24,7 +24,7 @@ def case(problems, rng):
     """A fit, and the objective of each label against the minimum, found by Newton's method."""
     from xmcjax import OneVsAllClassifier
     from xmcjax.losses import HuberHinge
-    from xmcjax.solvers import REMEDY, Status
+    from xmcjax.solvers import Status
 
     X, y = problems[rng.integers(len(problems))]
     X = _checked_fit.sized(X, rng)
@@ -50,7 +50,7 @@ def case(problems, rng):
     problem = Problem(X.astype(np.float64), BIASES[bias], 1.0)
     for k, status in enumerate(model.status_):
         if status != Status.CONVERGED:
-            if not any(REMEDY[Status(status)] in text for text in said):
+            if not any(Status(status).remedy(X.dtype) in text for text in said):
                 raise Wrong(f"{how}: class {k} ended with {Status(status).name}, and {said or 'no warning'}")
             continue
         signs = np.where(y == k, 1, -1)

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
 from tests.support import dual_references
-from xmcjax import MulticlassSVC, TopKSVC
+from xmcjax import MulticlassSVC, MultinomialLogisticRegression, TopKSVC
 from xmcjax.solvers import Status
 
 FORMULATIONS = ["ww", "llw", "cs", "ovr", "ovr_squared"]
@@ -143,13 +143,28 @@ def test_the_order_of_visits_is_seeded(data, kind):
     ("estimator", "message"),
     [
         (MulticlassSVC(max_iter=1), r"after 1 epochs, above tol=0.001: raise max_iter"),
-        (TopKSVC(2, tol=1e-12, max_iter=2), r"gap is .* after 2 epochs, above tol = 1e-12: raise"),
+        (
+            TopKSVC(2, tol=1e-12, max_iter=2),
+            r"gap is .* after 2 epochs, above tol = 1e-12: raise .* lower C, or scale the features",
+        ),
     ],
 )
 def test_what_did_not_converge_is_said(data, estimator, message):
     with pytest.warns(ConvergenceWarning, match=message):
         ours = estimator.fit(*data)
     assert ours.n_iter_ <= 2 and ours.dual_gap_ > ours.tol
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "estimator", [MulticlassSVC("cs"), TopKSVC(max_iter=9999), MultinomialLogisticRegression()], ids=repr
+)
+def test_what_is_advised_against_rounding_is_of_the_dtype(data, estimator, dtype):
+    X, y = data
+    with pytest.warns(ConvergenceWarning, match="rounding keeps the duality gap too large") as told:
+        ours = estimator.set_params(tol=1e-17).fit(X.astype(dtype), y)
+    assert ours.status_ == Status.STALLED
+    assert ("float64" in str(told[0].message)) == (dtype == "float32")
 
 
 def test_numbers_of_the_least_and_the_largest_size(data):

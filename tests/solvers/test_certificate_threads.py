@@ -92,6 +92,9 @@ def test_long_rows_are_certified_in_float64_too(formulation):
     assert found.primal == pytest.approx(np.vdot(found.W, found.W) / 2, rel=1e-9)
 
 
-def test_what_is_advised_is_true_in_float64_too():
-    for said in REMEDY.values():
-        assert "float64" not in said or "float64 in place of float32" in said
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_is_advised_is_to_be_had(dtype):
+    for status, said in REMEDY.items():
+        here = status.remedy(dtype)
+        assert (here == said) == (dtype == "float32" or "float64" not in said)
+        assert "float64" not in here or ("float64 in place of float32" in here and dtype == "float32")

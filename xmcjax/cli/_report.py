@@ -15,6 +15,8 @@ import numpy as np
 from xmcjax.metrics import RANKING_METRICS
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from xmcjax._topology import Share
     from xmcjax.cli._training import Outcome
     from xmcjax.data import Dataset
@@ -167,8 +169,8 @@ def warn_of_empty(empty: int, count: int) -> None:
         warn(f"{empty:,} of {count:,} labels have no positive row: they are never predicted")
 
 
-def warn_of_labels(outcome: Outcome) -> None:
-    """What a user should know of labels that were not trained, or not to the end."""
+def warn_of_labels(outcome: Outcome, dtype: DTypeLike) -> None:
+    """What a user should know of labels that were not trained in this dtype, or not to the end."""
     from xmcjax.solvers import REMEDY
 
     first, last = outcome.label_range
@@ -193,7 +195,7 @@ def warn_of_labels(outcome: Outcome) -> None:
         warn(
             f"{sum(counts.values()):,} of {outcome.trained:,} labels did not converge ({kinds}), "
             f"the worst is label {worst.label} (gradient norm {worst.gradient_norm:.3g}): "
-            f"{REMEDY[worst.status]}"
+            f"{worst.status.remedy(dtype)}"
         )
 
 

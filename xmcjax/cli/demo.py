@@ -57,7 +57,7 @@ def run(options: Options) -> None:
         "method", f"one-vs-all {trainer.loss.name}, init {trainer.init.name}, transforms {_TRANSFORMS}"
     )
     outcome = _training.train_to_directory(data, trainer, directory)
-    _report.warn_of_labels(outcome)
+    _report.warn_of_labels(outcome, data.X.dtype)
     model = LinearModel.load(directory)
     write_run_file(directory, "demo", options, outcome, {"reading": reading})
     _report.print_training(outcome, model, dataset.n_rows)

@@ -230,7 +230,7 @@ def _training(page: Page, directory: Path, system: str, meta: dict[str, Any]) ->
 def _endings(page: Page, model: LinearModel, frequencies: np.ndarray | None) -> None:
     """How the problems of the labels ended, their steps and their weights."""
     from xmcjax import plots
-    from xmcjax.solvers import REMEDY, Status
+    from xmcjax.solvers import Status
 
     low, high = model.label_range
     status = model.status[low:high]
@@ -238,7 +238,7 @@ def _endings(page: Page, model: LinearModel, frequencies: np.ndarray | None) -> 
     lines = []
     for number, count in zip(*np.unique(status, return_counts=True), strict=True):
         known = number in {*Status}
-        remedy = REMEDY.get(Status(number), "") if known else "resume the training"
+        remedy = Status(number).remedy(model.dtype) if known else "resume the training"
         lines.append([Status(number).name.lower() if known else "missing", int(count), remedy])
     page.table(["status", "labels", "what helps"], lines)
     stored = max(1, int((status != -1).sum()))

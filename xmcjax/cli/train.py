@@ -325,7 +325,7 @@ def _run(
             cluster=cluster,
             stats=stats,
         )
-    _report.warn_of_labels(outcome)
+    _report.warn_of_labels(outcome, options.dtype)
     model = LinearModel.load(options.model, partial=not outcome.complete)
     seconds = {"reading": reading, "total": time.perf_counter() - begin}
     if outcome.calibration_seconds:

@@ -48,7 +48,8 @@ def warn_of_labels(
     failed = [r for r in results if r.status in REMEDY] if max_iter else []
     worst = functools.reduce(worse, failed, None)
     if worst is not None:
-        remedies = [REMEDY[status] for status in sorted({Status(r.status) for r in failed})]
+        statuses, dtype = {Status(r.status) for r in failed}, failed[0].values.dtype
+        remedies = [status.remedy(dtype) for status in sorted(statuses)]
         warnings.warn(
             f"{len(failed)} of {len(results)} labels did not converge, the worst is "
             f"{name(worst.label)} ({worst.status.name}, "

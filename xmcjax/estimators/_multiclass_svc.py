@@ -284,7 +284,7 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         if self.solver == "auto":
             self.reason_ = said_of_host(solution.reason)
         if solution.status != Status.CONVERGED:
-            remedy = REMEDY[solution.status]
+            remedy = solution.status.remedy(self.coef_.dtype)
             if solution.status == Status.MAX_STEPS:
                 remedy = "raise max_iter or tol, lower C, or scale the features"
             warnings.warn(

@@ -274,7 +274,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
             warnings.warn(
                 f"not converged ({solution.status.name}, ‖∇G‖ = {solution.gradient_norm:.3g}"
                 f"{'' if np.isnan(solution.gap) else f', relative gap {solution.gap:.3g}'}): "
-                f"{REMEDY[solution.status]}",
+                f"{solution.status.remedy(self.coef_.dtype)}",
                 ConvergenceWarning,
                 stacklevel=4,  # the caller of a decorated method
             )

@@ -252,7 +252,7 @@ class TopKSVC(Probabilities, LinearClassifier):
         import jax
 
         from xmcjax._platform import said_of_host
-        from xmcjax.solvers import REMEDY, Status, admm, topk_sdca
+        from xmcjax.solvers import Status, admm, topk_sdca
 
         watch, size = Watch(self, "epoch"), counted.shape[1]
         start = watch.start(counted.start(last_dual(self, classes, len(y))), counted.shape)
@@ -284,8 +284,10 @@ class TopKSVC(Probabilities, LinearClassifier):
         keep_dual(self, counted.dual(found.alpha))
         watch.end(self.reason_, epochs=found.epochs, objective=found.primal, relative_gap=found.gap)
         if found.gap > tol:
-            stalled = found.status == Status.STALLED
-            remedy = REMEDY[found.status] if stalled else "raise max_iter or tol, or lower C"
+            lower = "or lower C" if self.kernel == "precomputed" else "lower C, or scale the features"
+            remedy = f"raise max_iter or tol, {lower}"
+            if self.status_ == Status.STALLED:
+                remedy = self.status_.remedy(found.W.dtype)
             warnings.warn(
                 f"the relative duality gap is {self.dual_gap_:.3g} after {self.n_iter_} epochs, above "
                 f"tol = {tol:g}: {remedy}",

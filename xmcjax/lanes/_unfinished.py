@@ -17,7 +17,7 @@ class Unfinished(NamedTuple):
 
     Example:
         >>> worst = Unfinished(12, Status.MAX_STEPS, 0.25)
-        >>> print(f"label {worst.label}: {REMEDY[worst.status]}")
+        >>> print(f"label {worst.label}: {worst.status.remedy(np.float32)}")
         label 12: raise max_iter or tol, or scale the features
     """
 

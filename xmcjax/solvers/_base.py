@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import enum
 
+import numpy as np
+from numpy.typing import DTypeLike
+
 
 class Status(enum.IntEnum):
     """Of one lane. The numbers are stored in models: never renumber.
@@ -22,27 +25,40 @@ class Status(enum.IntEnum):
     NO_POSITIVES = 5  #: a label without positive instances: not trained
     STALLED = 6  #: further steps bring nothing in this precision
 
+    def remedy(self, dtype: DTypeLike) -> str:
+        """What to do about it in the words of ``REMEDY``, of training in a dtype; "" where nothing is to do.
 
-def remedies(more_steps: str, looser: str) -> dict[Status, str]:
+        Example:
+            >>> Status.STALLED.remedy("float64")
+            'rounding keeps the duality gap too large: scale the features, or raise tol'
+        """
+        return remedies(*_WORDS, dtype).get(self, "")
+
+
+def remedies(more_steps: str, looser: str, dtype: DTypeLike = np.float32) -> dict[Status, str]:
     """What to do about each way to end that is no success.
 
     Args:
         more_steps: how to allow more steps or a looser tolerance, in words.
         looser: how to allow a looser tolerance.
+        dtype: in which the solve was.
     """
+    narrow = np.dtype(dtype) != np.float64
+    finer = "use float64 in place of float32"
     return {
         Status.MAX_STEPS: f"{more_steps}, or scale the features",
         Status.LINE_SEARCH_FAILED: (
-            f"the objective no longer falls in this precision: scale the features, {looser}, or use float64 "
-            "in place of float32"
+            "the objective no longer falls in this precision: scale the features, "
+            + (f"{looser}, or {finer}" if narrow else f"or {looser}")
         ),
         Status.STALLED: (
-            f"rounding keeps the duality gap too large: scale the features, use float64 in place of float32, "
+            f"rounding keeps the duality gap too large: scale the features, {f'{finer}, ' if narrow else ''}"
             f"or {looser}"
         ),
         Status.NONFINITE: "look for huge feature values or a huge C",
     }
 
 
-#: In the words of the estimators and the command line.
-REMEDY = remedies("raise max_iter or tol", "raise tol")
+_WORDS = "raise max_iter or tol", "raise tol"
+#: In the words of the estimators and the command line, of training in float32.
+REMEDY = remedies(*_WORDS)

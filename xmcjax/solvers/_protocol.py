@@ -20,7 +20,7 @@ from xmcjax.solvers._base import Status, remedies
 from xmcjax.solvers._implicit import Conditions, fixed, implicit, refused
 
 # Each solver has names of its own for its tolerance and its limit of steps.
-_REMEDY = remedies("allow more steps or a looser tolerance", "loosen the tolerance")
+_WORDS = "allow more steps or a looser tolerance", "loosen the tolerance"
 
 
 class Weights(NamedTuple):
@@ -63,9 +63,9 @@ class Solution(NamedTuple):
     def remedy(self) -> str:
         """What to do about the lanes that did not converge, a line for each way to end; "" for none."""
         statuses, counts = np.unique(np.asarray(self.status), return_counts=True)
-        total = counts.sum()
+        total, remedy = counts.sum(), remedies(*_WORDS, jax.tree.leaves(self.weights)[0].dtype)
         return "\n".join(
-            f"{count} of {total}: {Status(status).name}: {_REMEDY.get(Status(status), 'go on with run')}"
+            f"{count} of {total}: {Status(status).name}: {remedy.get(Status(status), 'go on with run')}"
             for status, count in zip(statuses.tolist(), counts.tolist(), strict=True)
             if status != Status.CONVERGED
         )
