@@ -1,4 +1,4 @@
-"""Which method solves dense multi-class SVMs, and that hard ones come to their end by it."""
+"""Which method solves multi-class SVMs of dense or few features, and that it ends hard ones."""
 
 from __future__ import annotations
 
@@ -68,6 +68,32 @@ def test_steps_for_all_rows_go_on_where_newton_does_not_end_either():
     methods = [a.method for a, b in itertools.pairwise(told) if a.method != b.method]
     assert methods[-2:] == ["steps for all rows at once", "Newton's method"]
     assert told[-1].method == "steps for all rows at once"
+
+
+@pytest.fixture(scope="module")
+def categories():
+    """Those of four variables as ones and zeros, which depend on each other as their sums are the same."""
+    rng, sizes = np.random.default_rng(7), np.array([3, 10, 50, 150])
+    found = rng.integers(0, sizes, (300, 4))
+    effects = [rng.normal(size=(size, 6)) for size in sizes]
+    y = (sum(effects[j][found[:, j]] for j in range(4)) + rng.gumbel(size=(300, 6))).argmax(axis=1)
+    columns = (found + np.cumsum([0, *sizes[:-1]])).ravel()
+    return sp.csr_array((np.ones(1200), columns, np.arange(0, 1201, 4)), shape=(300, 213)), y
+
+
+@pytest.mark.parametrize("formulation", ["ww", "cs"])
+def test_steps_for_all_rows_follow_where_features_are_sparse_and_few(formulation, categories):
+    X, y = categories
+    narrow, weights = X.toarray().astype(np.float32), np.linspace(1, 2, 300)
+    for features, weight, most in ((X, 1, 1000), (narrow, 1, 1000), (X, weights, 1000), (X, 1, 20_000)):
+        told = []
+        options = dict(C=1000.0 * weight, max_epochs=most, observe=told.append)
+        found = md.run(features, y, formulation=formulation, **options)
+        assert found.status == Status.CONVERGED and found.gap <= 1e-3
+        assert found.epochs < 1200 and found.newton_steps == 0
+        assert told[-1].method == "steps for all rows at once"
+        if np.ndim(weight) == 0:
+            assert found.reason.endswith("because rows or features are few (300 rows, 213 features)")
 
 
 @pytest.mark.parametrize("formulation", ["cs", "ovr", "ovr_squared", "ww", "llw"])

@@ -97,7 +97,7 @@ class _Methods:
         self._attempt(lambda tol, alpha: self._ascent(self._rows, tol, alpha, patience))
         if self._goes_on and self._direct:
             self._attempt(self._newton)
-        if self._goes_on and self._splits:
+        if self._goes_on and (self._splits or self._splits_late):
             self._attempt(lambda tol, alpha: self._admm(tol, alpha, _BRIEF if self._brief else np.inf))
             if self._goes_on and self._small and not self._direct:
                 self._attempt(self._newton)
@@ -155,6 +155,8 @@ class _Methods:
         if self._small and not self._direct:
             size = "small" if self._cheap else f"large for {n} rows"
             later.append(f"{_NEWTON}, whose systems are {size} ({d} features, {m} classes)")
+        if self._splits_late:
+            later.append(f"{_ALL_ROWS}, because rows or features are few ({n} rows, {d} features)")
         if self._formulation == "llw" and not self._splits:
             later.append(f"{_ALL_ROWS}, whose systems are solved for sparse features")
         if not later:
@@ -282,8 +284,10 @@ class _Methods:
 
     def _patience(self) -> float:
         """Passes of coordinate ascent before another method takes over."""
-        if not (self._direct or self._splits or self._formulation == "llw"):
+        if not (self._direct or self._splits or self._splits_late or self._formulation == "llw"):
             return np.inf
+        if self._splits_late:
+            return min(_LONG_PATIENCE, _SHARE * self._most)
         if self._splits and self._formulation in _UNKNOWNS:
             # n d r + r³/3 products of matrices, of which 25 take as long as one of the n d m of a pass
             (n, d), r = self._X.shape, min(self._X.shape)
@@ -302,6 +306,13 @@ class _Methods:
         """Whether the features are dense, and few enough for one system of all classes."""
         n, d = self._X.shape
         return multiplied_densely(self._rows) and _admm_dense.fits(n, d, self._m)
+
+    @property
+    def _splits_late(self) -> bool:
+        """Whether they are few enough and sparse: ascent, which mostly ends there, has nearly all passes."""
+        if self._formulation not in ("ww", "cs") or self._small or multiplied_densely(self._rows):
+            return False
+        return _admm_dense.fits(*self._X.shape, self._m)
 
     def _problem(self, rows) -> tuple:
         return rows, self._y, self._m, self._formulation, self._C

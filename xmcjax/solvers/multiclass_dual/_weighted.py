@@ -4,8 +4,9 @@ The native ascent of Weston-Watkins and Crammer-Singer over classes has one boun
 of :mod:`xmcjax.solvers.instance_dual` has one for each row, and their dual sets. Those of Lee-Lin-Wahba over
 instances and of one against the rest take the C of each row.
 
-Where features are dense, steps for all rows at once follow, which know the bounds too. What is not solved
-then is left to proximal point steps, early where they have few unknowns.
+Where features are dense, steps for all rows at once follow, which know the bounds too; of Weston-Watkins and
+Crammer-Singer also where they are sparse, and rows or features few. What is not solved then is left to
+proximal point steps, early where they have few unknowns.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from xmcjax.solvers.multiclass_dual import _native
 
 # Dual sets of ascent over instances; k is 1.
 _SETS = {"ww": "box", "cs": "topk_alpha"}
-# Epochs after which other methods take over: native steps for all rows at once, and the others. So many steps
-# count as an epoch.
-_NATIVE_PATIENCE, _PATIENCE, _STEPS = 5, 50, 10
+# Epochs after which other methods take over: native steps for all rows at once, the others, and native steps
+# where features are sparse, at most. So many steps count as an epoch.
+_NATIVE_PATIENCE, _PATIENCE, _LATE, _STEPS = 5, 50, 1000, 10
 # Of Weston-Watkins and Crammer-Singer: weights up to which, and dual variables from which on, proximal point
 # steps are faster than those of NumPy for all rows at once, although a program is compiled for them.
 # With as few features and fewer dual variables they follow ascent of one against the rest early.
@@ -78,12 +79,15 @@ def attempt(
     splits, native = dense and _admm_dense.fits(n, d, m), linops.native_ready()
     early = _NATIVE_PATIENCE if splits and native else _PATIENCE
     if formulation in _SETS:
-        patience = min(early, most) if splits else max(1, int(_SHARE * most))
+        late = not dense and native and d * m > _DIRECT and _admm_dense.fits(n, d, m)
+        patience = min(early, most)
+        if not splits:
+            patience = max(1, int(min(_SHARE * most, _LATE if late else np.inf)))
         lane = _Lane(X, y, _SETS[formulation], C, m)
         state, proof = lane.solved(search.tol, patience, seed, search.start, observe)
         made = int(state.epochs[0])
         search.keep(proof)
-        splits &= native or d * m > _DIRECT or n * m < _MANY
+        splits = late or (splits and (native or d * m > _DIRECT or n * m < _MANY))
     elif NAMES[formulation].has_own or not splits:
         own, passes = NAMES[formulation].has_own, Passes()
         few = own and d <= _DIRECT and n * m < _MANY
