@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 
 import chex
 import jax
 import numpy as np
 import pytest
 
-from tests.support.solvers import CASES, N, X, Y
+from tests.support.solvers import CASES, SIGNS, N, X, Y, features
 from xmcjax import linops
+from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.solvers import SOLVERS, Solution, Status, multiclass_dual, multinomial
 
 NAMES = list(SOLVERS)
@@ -260,6 +262,39 @@ def test_a_solver_of_the_host_is_not_for_jit(name):
     problem = case.problem(np.float64, case.paths[0])
     with pytest.raises(TypeError, match="outside jit and vmap"):
         jax.jit(lambda problem: solver.run(problem, case.tight).value)(problem)
+
+
+def test_numbers_out_of_range_are_refused():
+    """A sentence that begins with the name, and has the number as it was given."""
+    for name, solver in SOLVERS.items():
+        problem, hp = CASES[name].problem(np.float64, CASES[name].paths[0]), solver.hparams()
+        for field, parameter in inspect.signature(solver.hparams).parameters.items():
+            default = parameter.default
+            if default is None or isinstance(default, bool) or field in ("l2_bias", "sweeps", "threads"):
+                continue
+            whole = isinstance(default, int)
+            for wrong in (-1, 2.5) if whole else (-1.0, np.nan):
+                found = rf"^{field}: expected .*, got {wrong}$"
+                with pytest.raises((TypeError, ValueError), match=found):
+                    solver.run(problem, hp._replace(**{field: wrong}))
+
+
+def test_no_lane_converges_with_numbers_out_of_range_that_are_traced():
+    solver = SOLVERS["newton_cg"]
+
+    @jax.jit
+    def status(op, l2, weight, y):
+        problem = solver.problem(op, y, MARGIN_LOSSES["logistic"], weight=weight, tolerance=1e-3)
+        return solver.run(problem, solver.hparams(l2=l2)).status
+
+    for path in CASES["newton_cg"].paths:
+        op, y = features(np.float64, path), SIGNS.astype(np.float64)
+        assert np.all(status(op, 1.0, 1.0, y) == Status.CONVERGED)
+        assert np.all(status(op, -1.0, 1.0, y) == Status.NONFINITE)
+        assert np.all(status(op, 1.0, -1.0, y) == Status.NONFINITE)
+        y[0, 1] = 0
+        of_lane = np.where(np.arange(y.shape[1]) == 1, Status.NONFINITE, Status.CONVERGED)
+        np.testing.assert_array_equal(status(op, 1.0, 1.0, y), of_lane)
 
 
 @pytest.mark.parametrize("module", [multiclass_dual, multinomial])

@@ -143,12 +143,15 @@ def _once_jvp(primals, tangents):
 
 def refused(reason: str, parameters):
     """The parameters as they are; TypeError with the reason where they are differentiated."""
-    return _refused(reason, parameters)
+    leaves, form = jax.tree.flatten(parameters)
+    # of numbers that are not traced there is no derivative; JAX would make others of those of Python
+    leaves = [_refused(reason, leaf) if isinstance(leaf, Tracer) else leaf for leaf in leaves]
+    return jax.tree.unflatten(form, leaves)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _refused(reason: str, parameters):
-    return parameters
+def _refused(reason: str, leaf):
+    return leaf
 
 
 @_refused.defjvp

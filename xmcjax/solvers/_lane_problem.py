@@ -16,6 +16,7 @@ from xmcjax._pytrees import pytree
 from xmcjax.linops import LinOp, check_operator, real_array
 from xmcjax.losses import LaneLoss
 from xmcjax.penalties import L2, Penalty
+from xmcjax.solvers._hparams import nan_below_0
 
 
 @pytree(
@@ -66,7 +67,8 @@ def lane_problem(
 
     Args:
         op: features [n, d].
-        y: ±1, [n, B]. Under a transformation of JAX, where values are not known, they are not checked.
+        y: ±1, [n, B]. Under a transformation of JAX, where values are not known, a lane with others, or with
+            a weight below 0, ends as NONFINITE.
         loss: a smooth loss, such as those of ``SMOOTH_LOSSES``.
         weight: c ≥ 0; a number, [n, 1], [1, B] or [n, B].
         shift: o, likewise.
@@ -94,7 +96,8 @@ def lane_problem(
     y = jnp.asarray(real_array("y", y))
     if y.ndim != 2 or y.shape[0] != op.shape[0]:
         raise ValueError(f"expected targets [{op.shape[0]}, lanes], got {list(y.shape)}")
-    if not isinstance(y, Tracer):
+    traced = isinstance(y, Tracer)
+    if not traced:
         _check_targets(np.asarray(y))
 
     def spread(name, a, least=-np.inf):
@@ -111,10 +114,15 @@ def lane_problem(
             f"got {list(tolerance.shape)}"
         )
     tolerance = jnp.broadcast_to(tolerance, y.shape[1:])
+    weight = spread("weight", weight, 0)
+    if isinstance(weight, Tracer):
+        weight = nan_below_0(weight)
+    if traced:
+        weight = jnp.where(jnp.all(jnp.abs(y) == 1, axis=0, keepdims=True), weight, jnp.nan)
     return LaneProblem(
         op,
         y.astype(jnp.int8),
-        spread("weight", weight, 0),
+        weight,
         spread("shift", shift),
         tolerance,
         loss,

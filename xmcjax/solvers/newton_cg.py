@@ -52,6 +52,7 @@ from xmcjax.solvers._backtrack import backtrack
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._cg import PART_OF_BOUND, Progress, cg
 from xmcjax.solvers._host_loop import run_in_calls
+from xmcjax.solvers._hparams import check_hparams, nan_below_0
 from xmcjax.solvers._lane_cg import has_cg_kernels, lane_cg
 from xmcjax.solvers._lane_problem import LaneProblem as LaneProblem
 from xmcjax.solvers._lane_problem import lane_problem as lane_problem
@@ -64,7 +65,7 @@ class HParams(NamedTuple):
     """Numbers of the method; all are traced, so none costs a compilation.
 
     Attributes:
-        l2: λ > 0, of any penalty.
+        l2: λ > 0, of any penalty. One below 0 that JAX traces counts as NaN.
         l2_bias: λ_b; 0 leaves the bias free, a negative number leaves it out.
         max_steps: Newton steps per lane.
         cg_progress: CG stops at its step i where i times the last fall of the quadratic model is at most
@@ -163,12 +164,7 @@ def init(problem: LaneProblem, w0=None, b0: ArrayLike = 0.0) -> State:
         raise ValueError(f"b0: expected a number or [{lanes}], got an array of shape {list(b0.shape)}")
 
     # every field a buffer of its own: `advance` gives them away
-    def zero():
-        return jnp.zeros(lanes, dtype)
-
-    def count():
-        return jnp.zeros(lanes, jnp.int32)
-
+    zero, count = (functools.partial(jnp.zeros, lanes, kind) for kind in (dtype, jnp.int32))
     return State(
         w=jnp.zeros((d, lanes), dtype),
         z=jnp.zeros((n, lanes), dtype),
@@ -198,7 +194,7 @@ def step(problem: LaneProblem, hp: HParams, state: State) -> State:
         >>> state.steps.tolist(), round(float(state.value[0]), 3)  # 2 log 2
         ([0], 1.386)
     """
-    op = problem.op
+    op, hp = problem.op, hp._replace(l2=nan_below_0(hp.l2))
     if has_kernels(op, problem.loss, problem.penalty):
         return _native_step(problem, hp, state)
     if not isinstance(problem.penalty, L2):
@@ -239,12 +235,16 @@ def run(problem: LaneProblem, hp: HParams, state: State) -> State:
     Where a lane began at weights far larger than those at its end, X w + b is multiplied out before CONVERGED
     is believed; the lane goes on where z, which has the rounding of its first scores, was another.
 
+    Raises:
+        TypeError, ValueError: a hyperparameter that is known and out of its range.
+
     Example:
         >>> from xmcjax import linops, losses
         >>> problem = lane_problem(linops.make([[1.0], [-1.0]]), [[1], [-1]], losses.logistic, tolerance=1e-3)
         >>> run(problem, HParams(), init(problem)).status.tolist()
         [1]
     """
+    check_hparams(hp)
 
     def running(carry: tuple[State, jax.Array]) -> bool:
         return bool(np.any(moving(np.asarray(carry[0].status))))
@@ -436,9 +436,7 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
     status = jnp.where(candidate, settled, status).astype(jnp.int32)
     running = status == Status.RUNNING
 
-    def keep(mask, new, old):
-        return jnp.where(mask, new, old)
-
+    keep = jnp.where
     return State(
         w=keep(lanes, w, state.w),
         z=keep(lanes, z, state.z),

@@ -11,6 +11,7 @@ import numpy as np
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax._pytrees import is_traced
 from xmcjax.solvers._host_loop import run_in_calls
+from xmcjax.solvers._hparams import check_hparams
 from xmcjax.solvers.kernel_multinomial._conjugate import conjugate_step, conjugate_steps
 from xmcjax.solvers.kernel_multinomial._newton import newton_step
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, without_lone_axis
@@ -59,7 +60,8 @@ def run(
             None. Not where JAX traces the problem.
 
     Raises:
-        TypeError: `observe` that cannot be called.
+        TypeError, ValueError: a hyperparameter that is known and out of its range, or `observe` that cannot
+            be called.
 
     Example:
         >>> from xmcjax.kernels import RBF, class_kernels, gram, points
@@ -71,6 +73,7 @@ def run(
     """
     if observe is not None and not callable(observe):
         raise TypeError(f"observe: expected a function of the state, got {type(observe).__name__}")
+    check_hparams(hp)
     problem = problem.matrices_only()
     traced = is_traced((problem, hp, state))
     rough = problem if traced or not problem.conjugate else problem.with_single()

@@ -31,7 +31,7 @@ def _ended(problem: MulticlassProblem, hp: HParams, state: State | Record | None
 
     A record, which is the diagnostics of the latter, gives its dual variables to them.
     """
-    check_limits(float(hp.tol), int(hp.max_epochs))
+    check_limits(hp.tol, hp.max_epochs)
     op = problem.op
     if isinstance(op, Csr):
         X, backend, threads = op.to_scipy(), "native" if op.native else "jnp", op.threads
