@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax
@@ -13,7 +14,7 @@ import scipy.sparse as sp
 from tests.support import multinomial as helpers
 from tests.support.problems import BACKENDS, needs_native
 from xmcjax import linops
-from xmcjax.solvers import multinomial
+from xmcjax.solvers import SOLVERS, Status, multinomial
 
 evaluate = jax.jit(multinomial.evaluate)
 
@@ -140,3 +141,20 @@ def test_state_keeps_its_shapes_and_dtypes():
             after = jax.eval_shape(functools.partial(multinomial.advance, method=method), problem, hp, before)
             assert after == before, method
             assert after.W.dtype == dtype
+
+
+@pytest.mark.parametrize("l2", [-1.0, 0.0, np.nan, np.inf])
+def test_a_regularisation_put_into_a_problem_is_looked_at(l2):
+    solver = SOLVERS["multinomial"]
+    problem = solver.problem(linops.make(np.eye(3, dtype=np.float32)), [0, 1, 2], 1.0)
+    state = solver.init(problem, solver.hparams())
+    problem = dataclasses.replace(problem, l2=jnp.float32(l2))
+    for entry in (
+        lambda: solver.run(problem),
+        lambda: multinomial.run(problem, "newton"),
+        lambda: solver.init(problem, solver.hparams()),
+    ):
+        with pytest.raises(ValueError, match=rf"^{LAM}, got {l2}$"):
+            entry()
+    if not l2 >= 0:
+        assert solver.step(problem, solver.hparams(), state).status == Status.NONFINITE

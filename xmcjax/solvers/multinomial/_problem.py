@@ -112,14 +112,7 @@ def multinomial_problem(
     """
     check_operator(op)
     check_threads_of_jax()
-    if isinstance(lam, Tracer):
-        raise TypeError("lam: expected a number, got one that is traced: make the problem outside")
-    value: Any = lam
-    if np.ndim(value) == 0 and hasattr(value, "item"):
-        value = value.item()
-    if not (isinstance(value, numbers.Real) and 0 < float(value) < np.inf):
-        raise ValueError(f"expected lam above 0, got {lam!r}")
-    lam = float(value)
+    lam = checked_lam(lam)
     n = op.shape[0]
     y = _sparse.array(y, "y")
     if not np.issubdtype(y.dtype, np.integer):
@@ -151,6 +144,17 @@ def multinomial_problem(
         classes=count,
         intercept=flag("intercept", intercept),
     )
+
+
+def checked_lam(lam: Any) -> float:
+    """λ as a float; ValueError where it is not above 0, TypeError where it is traced."""
+    if isinstance(lam, Tracer):
+        raise TypeError("lam: expected a number, got one that is traced: make the problem outside")
+    if np.ndim(lam) == 0 and hasattr(lam, "item"):
+        lam = lam.item()
+    if not (isinstance(lam, numbers.Real) and 0 < float(lam) < np.inf):
+        raise ValueError(f"expected lam above 0, got {lam!r}")
+    return float(lam)
 
 
 def _weights(weight: Any, n: int, dtype) -> jax.Array:

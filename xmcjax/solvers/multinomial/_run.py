@@ -36,7 +36,7 @@ from xmcjax.solvers.multinomial import (
 )
 from xmcjax.solvers.multinomial._certificate import Direction
 from xmcjax.solvers.multinomial._judge import FALL, Judge
-from xmcjax.solvers.multinomial._problem import Problem
+from xmcjax.solvers.multinomial._problem import Problem, checked_lam
 from xmcjax.solvers.multinomial._state import HParams, State, next_status
 
 
@@ -198,8 +198,9 @@ def run(
 
     Raises:
         TypeError: an argument of another kind.
-        ValueError: an unknown method, one that cannot run on these features or this mesh, starting
-            weights of another shape, or a checkpoint of another run or damaged.
+        ValueError: a λ of the problem that is not above 0, an unknown method, one that cannot run on these
+            features or this mesh, starting weights of another shape, or a checkpoint of another run or
+            damaged.
         OSError: the checkpoint cannot be written or read.
         Disagreement: a ValueError; processes were given different arguments, and all of them say which.
         PeerError: a RuntimeError; another process failed, was killed or stopped. It comes within a minute
@@ -213,6 +214,7 @@ def run(
         'CONVERGED'
     """
     name_of("method", method, CHOICES)
+    checked_lam(problem.l2)
     hp = HParams() if hp is None else _checked(hp)
     every = _FROM_0.check("checkpoint_seconds", checkpoint_seconds)
     W0, b0 = (a if a is None else real_array(name, a, finite=True) for name, a in (("W0", W0), ("b0", b0)))

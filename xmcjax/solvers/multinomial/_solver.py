@@ -6,14 +6,17 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax.solvers._hparams import nan_below_0
 from xmcjax.solvers._implicit import Conditions, differentiable, system_tolerance
 from xmcjax.solvers._protocol import Solution, Solver, Weights, check_state
 from xmcjax.solvers.multinomial import auto, newton
 from xmcjax.solvers.multinomial._problem import (
     Problem,
     centred,
+    checked_lam,
     evaluate_at,
     log_normaliser,
     multinomial_problem,
@@ -25,12 +28,15 @@ from xmcjax.solvers.multinomial._state import HParams, State
 
 
 def _init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
+    if not isinstance(problem.l2, Tracer):
+        checked_lam(problem.l2)
     return METHODS[auto.first(problem, compiled=True)].init(problem, hp, W0, b0)
 
 
 @needs_threads_of_jax
 @jax.jit
 def _step(problem: Problem, hp: HParams, state: State) -> State:
+    problem = dataclasses.replace(problem, l2=nan_below_0(problem.l2))
     return METHODS[auto.first(problem, compiled=True)].step(problem, hp, state)
 
 
