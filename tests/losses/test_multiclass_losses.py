@@ -10,6 +10,7 @@ import weakref
 from functools import partial
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -239,6 +240,20 @@ def test_the_k_largest_are_found_without_sorting(name):
     z = jnp.zeros((2, 1000), jnp.float32)
     program = jax.jit(jax.value_and_grad(total)).lower(z).compile().as_text()
     assert program is not None and "TopK" in program and " sort(" not in program
+
+
+def test_weights_of_0_change_no_ordered_hinge():
+    """Of few weights and of many, whose ranks are found in another way."""
+    z = jnp.asarray(np.random.default_rng(0).integers(-2, 4, (20, 80)), jnp.float32)
+    y = jnp.arange(20)
+    for beta in ([1.0], [1.0, 0.5, 0.25]):
+        few, many = (
+            jax.value_and_grad(lambda z, beta=beta: jnp.sum(losses.ordered_hinge(z, y, beta)))(z)
+            for beta in (np.float32(beta), np.float32(beta + [0.0] * 70))
+        )
+        chex.assert_trees_all_close(few, many, rtol=1e-6)
+        gains = jnp.where(jnp.arange(80) == y[:, None], -1, z - z[y, y][:, None])
+        np.testing.assert_allclose(jnp.sum(few[1] * (gains + 1)), few[0], rtol=1e-5)
 
 
 def test_ordered_hinges_are_those_that_they_contain():

@@ -40,7 +40,7 @@ for name, (f, of) in LOSSES.items():
             # one program of all: most of the time is what a program costs at least
             found = [both(*one) for one in sharded]
             split = jax.shard_map(f, in_specs=P("rows"), out_specs=P("rows"))
-            found += [jax.vmap(f)(*rows), split(*rows)]
+            found += [jax.vmap(f)(*rows), split(*rows), jax.vmap(jax.grad(f))(*rows)]
             if explicit:
                 found.append(jax.vmap(split)(*(jnp.stack([a, a]) for a in rows)))
             return found
@@ -53,8 +53,17 @@ for name, (f, of) in LOSSES.items():
                 same(gradient, slope, spec, spec, "gradient")
             same(found[3], value, ["rows"], "vmap")
             same(found[4], value, ["rows"], "shard_map")
+            same(found[5], slope, ("rows", None), "vmap of the gradient")
             if explicit:
-                same(found[5], np.stack([value, value]), (None, "rows"), "vmap of shard_map")
+                same(found[6], np.stack([value, value]), (None, "rows"), "vmap of shard_map")
+
+# the ranks of many weights are found in another way
+beta = jnp.linspace(1, 0.1, 70)
+wide = jnp.asarray(np.random.default_rng(0).normal(size=(4, 72)))
+slopes = jax.vmap(jax.grad(lambda z: losses.ordered_hinge(z, 0, beta)))
+with jax.set_mesh(MESHES[AxisType.Explicit]):
+    found = jax.jit(slopes)(jax.device_put(wide, P("rows")))
+np.testing.assert_allclose(found, slopes(wide), rtol=1e-12)
 print("agree")
 """
 

@@ -25,6 +25,9 @@ from xmcjax.losses._conjugates import dual_variables, on_domain, slack
 from xmcjax.losses._largest import largest_gains
 from xmcjax.native import by_rows
 
+# Weights up to which every gain is compared with each of the largest ones, in one pass over them.
+FEW = 64
+
 
 def ordered_hinge(scores, labels, beta, *, where=None) -> jax.Array:
     """Σ_j β_j max{0, 1 + a_[j]} of each row: its hinges in falling order, weighted by their rank.
@@ -151,8 +154,15 @@ def _shares_of_rows(gains: jax.Array, top: jax.Array, sums: jax.Array) -> jax.Ar
     last = top[..., -1:]
     equal = jnp.sum(gains == last, axis=-1, keepdims=True, dtype=jnp.int32)
     tied = jnp.where(top == last, equal, end - begin)
+    # of every row, as its places are: a vmap over rows on several devices has no other way to gather them
+    sums = jnp.where(rises[..., :1], sums, 0)
     first, final = (jnp.take_along_axis(sums, rank, axis=-1, mode="clip") for rank in (begin, end))
     share = (final - first) / jnp.maximum(tied, 1).astype(sums.dtype)
+    if q <= FEW:
+        found = jnp.zeros_like(gains, share.dtype)
+        for i in range(q):  # all places of a number have the same share
+            found = jnp.where(gains == top[..., i : i + 1], share[..., i : i + 1], found)
+        return jnp.where(gains > 0, found, 0)
     above = jnp.minimum(_count_above(top, gains), q - 1)
     at, share = (jnp.take_along_axis(of, above, axis=-1, mode="clip") for of in (top, share))
     return jnp.where((gains > 0) & (at == gains), share, 0)
