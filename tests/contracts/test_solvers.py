@@ -279,6 +279,19 @@ def test_numbers_out_of_range_are_refused():
                     solver.run(problem, hp._replace(**{field: wrong}))
 
 
+def test_a_run_does_not_depend_on_rank_promotion():
+    solver, case = SOLVERS["newton_cg"], CASES["newton_cg"]
+    problem = case.problem(np.float64, case.paths[0])
+
+    def value(l2):
+        found = solver.run(problem, case.loose._replace(l2=l2))
+        return found.value.sum() + (found.weights.w**2).sum()
+
+    with jax.numpy_rank_promotion("raise"):
+        found = jax.value_and_grad(value)(0.5)
+    chex.assert_trees_all_close(found, jax.value_and_grad(value)(0.5), rtol=1e-6)
+
+
 def test_no_lane_converges_with_numbers_out_of_range_that_are_traced():
     solver = SOLVERS["newton_cg"]
 

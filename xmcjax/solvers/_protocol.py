@@ -176,8 +176,9 @@ class Solver:
             raise TypeError(
                 "expected arrays, found traced ones: this solver works on the host, outside jit and vmap"
             )
-        found = self.ended(*given)
-        if isinstance(self.derivative, str):
-            return found
-        weights, value = implicit(self.derivative, parameters, found.weights, found.value)
+        with jax.numpy_rank_promotion("allow"):  # numbers of lanes meet arrays [rows, lanes] everywhere
+            found = self.ended(*given)
+            if isinstance(self.derivative, str):
+                return found
+            weights, value = implicit(self.derivative, parameters, found.weights, found.value)
         return found._replace(weights=weights, value=value)
