@@ -46,13 +46,18 @@ def one_feature(rng):
 SHAPES = [tall, wide, of_equal_columns, with_constant_columns, one_feature]
 
 
+def mostly_empty(X):
+    return sp.csr_array(X * (np.arange(X.size).reshape(X.shape) % 7 == 0))
+
+
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("make", SHAPES)
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array, mostly_empty])
 @pytest.mark.parametrize("active", ["all", "half", "few", "none"])
 def test_a_direction_is_that_of_the_hessian(make, form, bias, active):
     rng, r = np.random.default_rng(0), BIASES[bias]
-    X = make(rng).astype(np.float32)
+    given = form(make(rng).astype(np.float32))
+    X = given.toarray() if sp.issparse(given) else given
     (n, d), ones = X.shape, np.ones((len(X), 1))
     D = rng.uniform(0.1, 50, n)
     D[{"all": n, "half": n // 2, "few": 3, "none": 0}[active] :] = 0
@@ -62,8 +67,8 @@ def test_a_direction_is_that_of_the_hessian(make, form, bias, active):
     kept = slice(d + (r >= 0 and H[d, d] > 0))  # without a bias, or with one that has no curvature
     expected = np.zeros(d + 1)
     expected[kept] = -np.linalg.solve(H[kept, kept], np.append(g, g_b)[kept])
-    features = label_features.LabelFeatures(form(X))
-    assert features.exact
+    features = label_features.LabelFeatures(given)
+    assert features.factors and features.exact == (form is not mostly_empty)
     w, b = features.direction(D, r, g, g_b)
     np.testing.assert_allclose(np.append(w, b), expected, rtol=1e-7, atol=1e-10)
     # the conjugate gradients that take its place elsewhere
@@ -79,6 +84,15 @@ def test_which_directions_are_exact():
     assert exact(np.zeros((5000, 320))) and not exact(np.zeros((5000, 321)))
     assert exact(np.zeros((400, 5000))) and not exact(np.zeros((401, 5000)))
     assert exact(sp.csr_array(np.ones((50, 20)))) and not exact(sp.eye_array(20, format="csr"))
+
+    def factors(*shape, each):
+        n = shape[0]
+        X = sp.csr_array((np.ones(n * each), np.tile(np.arange(each), n), np.arange(n + 1) * each), shape)
+        return label_features.LabelFeatures(X).factors
+
+    assert factors(5000, 320, each=5) and not factors(5000, 321, each=5)
+    assert factors(400, 5000, each=5) and not factors(401, 5000, each=5)
+    assert factors(5000, 320, each=60) and not factors(5000, 320, each=70)  # whose squares cost too much
 
 
 def reference(X, y, c, loss, r):
@@ -219,4 +233,39 @@ def test_the_squared_hinge_needs_no_ascent_of_the_dual_where_features_are_few(mo
     for k in range(2):
         y = 2 * Y[:, [k]].toarray().ravel() - 1.0
         objective, least = reference(X, y, np.full(len(X), C), "squared_hinge", 1.0)
+        assert objective(W[:, k], b[k]) <= (1 + GAP) * least
+
+
+def of_categories(rng, n=300, sizes=(3, 5, 20, 40)):
+    """Rows of one feature for each of some categories, and two classes that follow from them with noise."""
+    chosen = np.stack([rng.integers(0, size, n) for size in sizes]) + np.cumsum([0, *sizes[:-1]])[:, None]
+    each, d = len(sizes), sum(sizes)
+    X = sp.csr_array((np.ones(n * each), chosen.T.ravel(), np.arange(n + 1) * each), shape=(n, d))
+    scores = X @ rng.normal(size=(d, 2)) + rng.normal(size=(n, 2))
+    return X, sp.csr_matrix((scores > 0).astype(np.float32))
+
+
+@pytest.mark.parametrize("bias", BIASES)
+def test_few_sparse_features_need_neither_conjugate_gradients_nor_ascent(monkeypatch, bias):
+    X, Y = of_categories(np.random.default_rng(6))
+
+    def called(*_):
+        raise AssertionError("a slower way was taken")
+
+    monkeypatch.setattr("xmcjax.lanes._dual_end.DualEnd.__call__", called)
+    monkeypatch.setattr(label_features.LabelFeatures, "_by_gradients", called)
+    factored, made = label_features.LabelFeatures.factored, []
+
+    def counted(*args):
+        made.append(1)
+        return factored(*args)
+
+    monkeypatch.setattr(label_features.LabelFeatures, "factored", counted)
+    found, summary = train(X, Y, C=1e4, clip=0, **OPTIONS[bias])
+    assert set(summary.statuses) == {Status.CONVERGED}
+    assert 0 < len(made) <= 60
+    W, b = matrix(found, X.shape[1])
+    for k in range(2):
+        y = 2 * Y[:, [k]].toarray().ravel() - 1.0
+        objective, least = reference(X.toarray(), y, np.full(X.shape[0], 1e4), "squared_hinge", BIASES[bias])
         assert objective(W[:, k], b[k]) <= (1 + GAP) * least

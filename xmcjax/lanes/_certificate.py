@@ -120,7 +120,7 @@ class Label:
             operator: gives X in float64; None for no path.
             part: of C, at which a path begins.
         """
-        if self._features.exact or not ends:
+        if self._features.factors or not ends:
             best, least = self._improved(w, bias, -np.inf, whole_steps=bool(ends))
         else:
             best, least = self._at(*self._rounded(w, bias)), -np.inf
@@ -210,10 +210,11 @@ class Label:
             losses = self._evaluated(ahead)
             # an exact direction knows how far away the minimum is, and whether a bound is of use
             fall = -float(now.gradient @ step + now.gradient_bias * step_bias) / 2
-            near = not self._features.exact or fall <= _NEAR * gap * now.value
+            factors = self._features.factors
+            near = not factors or fall <= _NEAR * gap * now.value
             if near:
                 least = max(least, self._bound(ahead, losses))
-            if certain(given) or fall <= (_EPSILON if self._features.exact else _BOUND_ROUNDING) * now.value:
+            if certain(given) or fall <= (_EPSILON if factors else _BOUND_ROUNDING) * now.value:
                 break  # a step promises no more than rounding
             better = self._searched(now, step, step_bias, along, ahead, losses)
             if better is None:

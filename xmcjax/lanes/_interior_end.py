@@ -51,7 +51,7 @@ class InteriorEnd:
     @staticmethod
     def serves(loss: MarginLoss, features: LabelFeatures) -> bool:
         """Whether labels with this loss, and with ½ ‖w‖² as the penalty, have such an end here."""
-        return type(loss) is SquaredHinge and features.exact
+        return type(loss) is SquaredHinge and features.factors
 
     def __call__(self, y: np.ndarray, c: np.ndarray, w: np.ndarray, bias: float) -> Iterator[End]:
         """Ends that are better and better, each label's own, whatever other labels there are.

@@ -25,6 +25,8 @@ _CG_STEPS, _CG_TOLERANCE = 500, 1e-6
 # Bytes of features, or of some rows of them, that are held as an array of float64; the part of their entries
 # that sparse ones store at least, so that this is worth it.
 _BYTES, _FILLED = 64 << 20, 0.25
+# Products of entries up to which sparse features are multiplied with themselves for a direction, about.
+_PRODUCTS = 2e7
 
 
 class LabelFeatures:
@@ -39,8 +41,11 @@ class LabelFeatures:
         self._X, self.shape, self.dtype = X, (n, d), X.dtype
         filled = not sparse or X.nnz >= _FILLED * n * d
         self._held = filled and 8 * n * d <= _BYTES
+        cheap = self._held or (sparse and X.nnz**2 <= _PRODUCTS * max(n, d))
         #: whether directions are worked out exactly, whatever rows have a curvature
-        self.exact = self._held and (d <= _EXACT_FEATURES or n <= _EXACT_ROWS)
+        self.factors = cheap and (d <= _EXACT_FEATURES or n <= _EXACT_ROWS)
+        #: whether they are, with X as an array: :attr:`operations` are those of such a step
+        self.exact = self.factors and self._held
 
     @classmethod
     def of(cls, X: Any) -> LabelFeatures:
@@ -101,7 +106,7 @@ class LabelFeatures:
             gradient, gradient_bias: ∇f.
         """
         rows = np.flatnonzero(D)
-        if self.exact or (len(rows) <= min(_EXACT_ROWS, self.shape[1]) and r != 0):
+        if self.factors or self._few(rows):
             with contextlib.suppress(np.linalg.LinAlgError):  # where rounding is beyond it, CG has its turn
                 return self.factored(D, r)(-gradient, -gradient_bias)
         return self._by_gradients(rows, D[rows], r, -gradient, -gradient_bias)
@@ -115,15 +120,21 @@ class LabelFeatures:
         rows = np.flatnonzero(D)
         D = D[rows]
         h = _of_bias(D, r)
-        few = len(rows) <= min(_EXACT_ROWS, self.shape[1])
-        return self._by_rows(rows, D, r, h) if few else self._by_features(rows, D, h)
+        return self._by_rows(rows, D, r, h) if self._few(rows) else self._by_features(rows, D, h)
+
+    def _few(self, rows: np.ndarray) -> bool:
+        """Whether a factor in as many numbers as there are of these rows is small, and the smaller one."""
+        return len(rows) <= min(_EXACT_ROWS, self.shape[1])
 
     def _by_features(self, rows, D, h):
         """By the factor of H, [d + 1]²."""
         A, d = self._some(rows), self.shape[1]
-        B = np.sqrt(D)[:, None] * A
         H = np.zeros((d + 1, d + 1))
-        H[:d, :d] = B.T @ B
+        if sp.issparse(A):
+            H[:d, :d] = (A.T @ (sp.diags_array(D) @ A)).toarray()
+        else:
+            B = np.sqrt(D)[:, None] * A
+            H[:d, :d] = B.T @ B
         H[d, :d] = H[:d, d] = A.T @ D if h > 0 else 0.0
         H.flat[:: d + 2] += 1
         H[d, d] = h if h > 0 else 1.0
