@@ -312,7 +312,8 @@ class _Methods:
         """Whether they are few enough and sparse: ascent, which mostly ends there, has nearly all passes."""
         if self._formulation not in ("ww", "cs") or self._small or multiplied_densely(self._rows):
             return False
-        return _admm_dense.fits(*self._X.shape, self._m)
+        n, d = self._X.shape
+        return _admm_dense.fits(n, d, self._m)
 
     def _problem(self, rows) -> tuple:
         return rows, self._y, self._m, self._formulation, self._C
