@@ -417,3 +417,19 @@ def test_a_gap_far_below_0_is_no_end(backend):
     assert backend == "jnp" or topk_sdca.step(after, hp, state).gap[0] < -0.1  # the twin looks later
     found = topk_sdca.run(after, hp, state)
     assert found.gap[0] >= -1e-9 or found.status[0] == Status.MAX_STEPS
+
+
+@needs_native
+@pytest.mark.parametrize(("variant", "kind"), [("alpha", np.asarray), ("beta", sp.csr_array)])
+def test_features_far_from_0_go_to_the_solver_of_crammer_and_singer(variant, kind):
+    rng = np.random.default_rng(0)
+    y = np.arange(800) % 4
+    X = 1e4 + rng.normal(size=(800, 6)) + 1.5 * np.eye(4, 6)[y]
+    told = []
+    options = dict(C=1000.0, variant=variant, max_epochs=600, observe=told.append)
+    found = topk_sdca.solve(kind(X), y, **options)
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3
+    assert 300 <= found.epochs <= 600 and "; after 300 epochs coordinate ascent comes first" in found.reason
+    assert told[-1].method == "Newton's method" and 300 < told[-1].passes <= found.epochs
+    value = dual_references.objective(found.W, X, y, variant, 1, 1000.0)
+    np.testing.assert_allclose(found.primal, value, rtol=1e-9)

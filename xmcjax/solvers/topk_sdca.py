@@ -33,7 +33,8 @@ Example:
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -45,7 +46,7 @@ from xmcjax._arguments import name_of, number, whole_number
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax._platform import host_bound
 from xmcjax.linops import LinOp
-from xmcjax.solvers import _admm_dense, instance_dual
+from xmcjax.solvers import _admm_dense, instance_dual, multiclass_dual
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._expected_costs import Costs, expected
 from xmcjax.solvers._host_loop import abandonable
@@ -80,6 +81,9 @@ _PATIENCE = 400
 _LEAST, _SHARE, _STEPS = 20, 0.8, 10
 # Dual variables up to which there are steps for all rows at once of the entropy, and the epochs before them.
 _ENTROPIC, _EPOCHS = 1 << 16, 100
+# Weights up to which the solver of Crammer and Singer's SVM has Newton's method, and the part of the epochs
+# that are allowed which is left to it.
+_WEIGHTS, _LAST = 1200, 0.5
 _MISSING = "native steps for all rows at once are missing, or have no smoothing"
 
 __all__ = [
@@ -205,6 +209,18 @@ def _epochs_first(
     return 0 if native and costs.steps < costs.epochs else worth(_LEAST), reason
 
 
+def _crammer_singer(X, y, observe: Observe | None, made: int, **options: Any) -> Solution:
+    """What the solver of Crammer and Singer's SVM, of which this is one, comes to after so many epochs."""
+
+    def told(progress: Progress) -> None:
+        if observe is not None:
+            observe(progress._replace(passes=made + progress.passes))
+
+    found = multiclass_dual.run(X, y, formulation="cs", observe=told, **options)
+    made += found.epochs + found.newton_steps
+    return Solution(found.W, found.primal, found.gap, made, found.status, found.reason, found.alpha)
+
+
 @needs_threads_of_jax
 @host_bound
 def solve(
@@ -225,7 +241,10 @@ def solve(
 ) -> Solution:
     """Trains one top-k SVM: by epochs, and where it needs many by steps for all rows at once.
 
-    There are such steps where rows or features are few, and dual variables of the entropy too.
+    There are such steps where rows or features are few, and dual variables of the entropy too. Where k is 1,
+    without a smoothing and with one weight for all rows, half of the epochs are left to
+    :func:`xmcjax.solvers.multiclass_dual.run` if d · m is at most 1,200: Newton's method ends
+    what features far from 0, or of different sizes, make hard.
 
     Args:
         X: features [n, d], sparse or dense, or inner products, as `instance_dual.Gram`.
@@ -266,7 +285,10 @@ def solve(
     # a visit of the entropy costs far more than what further sweeps save, and its row map more still
     entropy = variant == "entropy"
     splits = _admm_dense.fits(n, d, m) and (not entropy or n * m <= _ENTROPIC)
-    patience = min(max_epochs, np.iinfo(np.int32).max)
+    hands_over = k == 1 and not form.smooth and isinstance(of_rows, float) and not isinstance(X, Gram)
+    hands_over &= splits and d * m <= _WEIGHTS and linops.native_ready() and tol > 0
+    here = math.ceil((1 - _LAST) * max_epochs) if hands_over else max_epochs
+    patience = min(here, np.iinfo(np.int32).max)
     reason = "epochs alone: rows and features, or dual variables, are too many for steps for all rows at once"
     if splits:
         size = float(np.mean(of_rows * np.asarray(lane.squared_norms, np.float64)))
@@ -279,7 +301,7 @@ def solve(
         state, proofs = instance_dual.proved(lane, hp, state, observe)
         status, made = Status(int(state.status[0])), int(state.epochs[0])
         search.keep(proofs[0] if proofs else proof(lane, state, 0, tol))
-    if not patience or (search.unsolved and splits and made < max_epochs):
+    if not patience or (search.unsolved and splits and made < here):
 
         def told(gap: float, count: int, alpha) -> None:
             if observe is not None:
@@ -292,12 +314,18 @@ def solve(
         def admm(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made
             start = alpha if alpha.size else sp.csr_array((n, m))
-            found = steps(start, target, _STEPS * (max_epochs - made))
+            found = steps(start, target, _STEPS * (here - made))
             made += -(-found.steps // _STEPS)
             return Ended(found.alpha, found.gap, found.W)
 
-        search.attempt(admm, lambda: max_epochs - made)
+        search.attempt(admm, lambda: here - made)
         status = search.status(max_epochs - made)
+    if hands_over and search.unsolved and made < max_epochs:
+        options = dict(C=of_rows, classes=m, tol=tol, max_epochs=max_epochs - made, seed=seed, start=start)
+        ended = _crammer_singer(X, y, observe, made, **options)
+        if ended.gap < search.gap:
+            return ended._replace(reason=f"{reason}; after {made} epochs {ended.reason}")
+        made, status = ended.epochs, search.status(max_epochs - ended.epochs)
     if status == Status.CONVERGED and search.unsolved:  # what the epochs took for the gap was rounding
         status = Status.STALLED
     found = search.found
