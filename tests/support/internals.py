@@ -35,6 +35,7 @@ from xmcjax.lanes import (
     _clipping,
     _device_block,
     _devices,
+    _dual_end,
     _fitting,
     _hinge_trainer,
     _interior_end,
@@ -123,6 +124,7 @@ blocks = _blocks
 lane_certificate = _certificate
 label_math = _label_math
 lane_certifier = _certifier
+dual_end = _dual_end
 interior_end = _interior_end
 label_features = _label_features
 lane_parts = _parts

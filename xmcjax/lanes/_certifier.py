@@ -77,7 +77,7 @@ class _Certifier:
         if self._takes_paths and isinstance(self._penalty, L2):
             if InteriorEnd.serves(loss, self._features):
                 self._ends.append(InteriorEnd(self._features, self._r))
-            if DualEnd.serves(loss, self._r):
+            if DualEnd.serves(loss):
                 self._ends.append(DualEnd(X, self._r))
         #: whether lanes may be taken over
         self.goes_on = retries and self._takes_paths and self._features.exact

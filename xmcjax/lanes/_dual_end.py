@@ -6,7 +6,8 @@ space (Hsieh et al. 2008, "A dual coordinate descent method for large-scale line
 
     min f = max_{α ≥ 0} D(α) = Σ α_i − ½ ‖Σ α_i y_i x_i‖² − (Σ α_i y_i)²/2r − Σ α_i²/4c_i.
 
-The bias is the weight of a further feature, which is 1/√r everywhere.
+The bias is the weight of a further feature, which is 1/√r everywhere. Where r is 0, Σ α_i y_i = 0 takes the
+place of that term: ascent finds it by multipliers.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse, native
+from xmcjax._range import squared_norms
 from xmcjax.losses import MarginLoss, SquaredHinge
 
 # Relative gaps, one after another, at which the ascent is looked at.
 _TOLERANCES = (1e-3, 1e-5, 1e-8)
 # Entries of X that the ascent visits for a label, about, and passes over them at least and at most.
 _WORK, _PASSES = 2e7, (20, 1000)
+# The square of the feature of a free bias, in medians of ‖x‖².
+_FREE = 0.15
 
 
 class End(NamedTuple):
@@ -39,14 +43,34 @@ class End(NamedTuple):
 Ending = Callable[[np.ndarray, np.ndarray, np.ndarray, float], Iterator[End]]
 
 
-def with_bias(X: Any, r: float, dtype) -> sp.csr_array:
-    """CSR or dense X in this dtype as checked CSR, with the feature of the bias last where r is above 0."""
+def bias_feature(X: Any, r: float) -> float:
+    """What the feature of the bias is in all rows of CSR or dense X; 0 for no bias.
+
+    Where r is 0, in proportion to the length of the rows: ascent is slower with a larger one, and multipliers
+    with a smaller one.
+    """
+    if r != 0:
+        return 1 / float(np.sqrt(r)) if r > 0 else 0.0
+    squares = squared_norms(X, np.float64)
+    some = squares[(squares > 0) & (squares < np.inf)]
+    return float(np.sqrt(_FREE * np.median(some))) if some.size else 1.0
+
+
+def with_bias(X: Any, feature: float, dtype) -> sp.csr_array:
+    """CSR or dense X in this dtype as checked CSR, with the feature of the bias last where there is one."""
     dense = not sp.issparse(X)
-    if r > 0:
-        of_bias = np.full((X.shape[0], 1), 1 / np.sqrt(r), dtype)
+    if feature > 0:
+        of_bias = np.full((X.shape[0], 1), feature, dtype)
         X = np.hstack([X, of_bias]) if dense else sp.hstack([X, of_bias], format="csr")
     X = _sparse.of_dense(X, dtype) if dense else sp.csr_array(X).astype(dtype, copy=False)
     return _sparse.canonical_csr(X)
+
+
+def balanced_variables(alpha: np.ndarray, positive: np.ndarray) -> np.ndarray:
+    """Those of the heavier sign times what makes Σ α y = 0."""
+    of_signs = alpha[positive].sum(), alpha[~positive].sum()
+    factor = min(of_signs) / max(of_signs) if max(of_signs) > 0 else 1.0
+    return np.where(positive if of_signs[0] > of_signs[1] else ~positive, factor * alpha, alpha)
 
 
 class DualEnd:
@@ -54,19 +78,20 @@ class DualEnd:
 
     Args:
         X: CSR or dense [n, d].
-        l2_bias: r, above 0; negative for no bias.
+        l2_bias: r; negative for no bias.
     """
 
     def __init__(self, X: Any, l2_bias: float):
         self._given, self._r = X, l2_bias
+        self._bias = bias_feature(X, l2_bias)
         self._X: sp.csr_array = sp.csr_array((0, 0))
         self._rows: np.ndarray | None = None
         self._making = threading.Lock()
 
     @staticmethod
-    def serves(loss: MarginLoss, l2_bias: float) -> bool:
+    def serves(loss: MarginLoss) -> bool:
         """Whether labels with this loss, and with ½ ‖w‖² as the penalty, have such an end here."""
-        return type(loss) is SquaredHinge and l2_bias != 0 and native.available()
+        return type(loss) is SquaredHinge and native.available()
 
     def __call__(self, y: np.ndarray, c: np.ndarray, w: np.ndarray, bias: float) -> Iterator[End]:
         """Ends that are better and better, each label's own, whatever other labels there are.
@@ -82,14 +107,20 @@ class DualEnd:
         ends = np.array([0, len(positive)])
         labels = sp.csc_array((np.ones(len(positive), np.int8), positive, ends), shape=(len(y), 1))
         empty = np.diff(X.indptr) == 0
-        ascent = native.SeparateAscent(X, labels, "ovr_squared", c)
+        free = self._r == 0
+        ascent = native.SeparateAscent(X, labels, "ovr_squared", c, free=free)
         most = float(np.clip(_WORK / max(X.nnz, 1), *_PASSES))
         for tolerance in _TOLERANCES:
             now = ascent.advance(tolerance, most)
             alpha = np.where(empty, 2 * c, np.maximum(ascent.alpha.toarray()[:, 0], 0))
-            v = X.T @ (alpha * y)
+            w = v = X.T @ (alpha * y)
+            bias = 0.0
+            if self._bias > 0:
+                w, bias = v[:-1], self._bias * float(ascent.weights[-1, 0] if free else v[-1])
+            if free:
+                alpha = balanced_variables(alpha, y > 0)
+                v = X[:, :-1].T @ (alpha * y)
             bound = float(alpha.sum() - v @ v / 2 - (alpha * alpha / (4 * c)).sum())
-            w, bias = (v, 0.0) if self._r < 0 else (v[:-1], float(v[-1]) / np.sqrt(self._r))
             yield End(w, bias, bound)
             if not now.found.gap <= tolerance:
                 return
@@ -98,5 +129,5 @@ class DualEnd:
         """These rows of X in float64 with the feature of the bias; most labels have the same."""
         with self._making:
             if self._rows is None or not np.array_equal(self._rows, kept):
-                self._X, self._rows = with_bias(self._given[kept], self._r, np.float64), kept
+                self._X, self._rows = with_bias(self._given[kept], self._bias, np.float64), kept
             return self._X

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from xmcjax import native
 from xmcjax.inits import Labels, Starts
-from xmcjax.lanes._dual_end import DualEnd, with_bias
+from xmcjax.lanes._dual_end import DualEnd, bias_feature, with_bias
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._training_data import TrainingData
 
@@ -21,14 +21,14 @@ from xmcjax.lanes._training_data import TrainingData
 # the penalty, with which these starts pay.
 _PAYS = ((4.0, 15.0), (1.0, 100.0))
 # The relative gap at which ascent ends, this over that mean, by which the gradient is small as well; or the
-# passes over the rows.
-_GAP, _PASSES = 3e-4, 50.0
+# passes over the rows, of which a free bias takes more.
+_GAP, _PASSES, _PASSES_FREE = 3e-4, 50.0, 100.0
 
 
 def serves(data: TrainingData, options: OneVsAll) -> bool:
     """Whether labels have such a dual, and features for each row."""
     n, d = data.X.shape
-    return d >= n and DualEnd.serves(options.loss, options.hparams().l2_bias)
+    return d >= n and DualEnd.serves(options.loss)
 
 
 def pays(shape: tuple[int, int], mean: float) -> bool:
@@ -47,9 +47,10 @@ class DualStarts:
     """
 
     def __init__(self, data: TrainingData, options: OneVsAll, mean: float):
-        self._data, self._r = data, options.hparams().l2_bias
+        self._data, r = data, options.hparams().l2_bias
+        self._free, self._bias = r == 0, bias_feature(data.X, r)
         self._tolerance = _GAP / mean
-        self._X, self._dense = with_bias(data.X, self._r, data.X.dtype), not sp.issparse(data.X)
+        self._X, self._dense = with_bias(data.X, self._bias, data.X.dtype), not sp.issparse(data.X)
 
     def __call__(self, labels: Labels) -> Starts:
         weights, k = self._data.label_weights, len(labels.ids)
@@ -66,10 +67,11 @@ class DualStarts:
             numbers=np.zeros(k, np.int64),  # the order of the rows is the same for all
             of=1,
             dense=self._dense,
+            free=self._free,
         )
-        ascent.advance(self._tolerance, _PASSES)
+        ascent.advance(self._tolerance, _PASSES_FREE if self._free else _PASSES)
         W = ascent.weights
         bias = np.zeros(k)
-        if self._r > 0:
-            W, bias = W[:-1], W[-1].astype(np.float64) / np.sqrt(self._r)
+        if self._bias > 0:
+            W, bias = W[:-1], W[-1].astype(np.float64) * self._bias
         return Starts(None, np.zeros(k), sp.csr_array(np.ascontiguousarray(W.T)), bias)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xmcjax.lanes._dual_end import End
+from xmcjax.lanes._dual_end import End, balanced_variables
 from xmcjax.lanes._label_features import LabelFeatures
 from xmcjax.losses import MarginLoss, SquaredHinge
 
@@ -133,11 +133,7 @@ class _Interior:
     def _bound(self, alpha: np.ndarray) -> float:
         """D(α) = Σ α − ½ αᵀBΛ⁻¹Bᵀα − Σ α²/4c; where r is 0, of the α whose Σ α y is 0 by a factor."""
         if self._r == 0:
-            positive = self._y > 0
-            of_signs = alpha[positive].sum(), alpha[~positive].sum()
-            factor = min(of_signs) / max(of_signs)
-            heavier = positive if of_signs[0] > of_signs[1] else ~positive
-            alpha = np.where(heavier, factor * alpha, alpha)
+            alpha = balanced_variables(alpha, self._y > 0)
         v, of_bias = self._transposed(alpha)
         bound = float(alpha.sum() - v @ v / 2 - (alpha * alpha / (4 * self._c)).sum())
         return bound - (of_bias * of_bias / (2 * self._r) if self._r > 0 else 0.0)

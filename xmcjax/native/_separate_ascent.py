@@ -52,6 +52,8 @@ class SeparateAscent(Advancing):
         cost: weights C of the losses of the rows, above 0, [n]; or one number.
         positive, negative: factors of them for rows with and without each label, above 0, [L]; None for ones.
         dense: whether to multiply rows of all features rather than of those that are not zero.
+        free: whether the last feature, which has the same value in all rows, is a bias without a penalty.
+            A value of a third of the length of the rows is best.
         numbers: of the labels, by which each has a random order of its own, [L]; None for 0 … L−1.
         of: labels of the problem that these are some of: with many, they start from the optimum without
             labels. None for L. With `numbers` and `of` a label comes out equal to the bit, whatever the
@@ -69,6 +71,7 @@ class SeparateAscent(Advancing):
         positive: np.ndarray | None = None,
         negative: np.ndarray | None = None,
         dense: bool = False,
+        free: bool = False,
         numbers: np.ndarray | None = None,
         of: int | None = None,
         seed: int = 0,
@@ -90,6 +93,7 @@ class SeparateAscent(Advancing):
             positive=ones if positive is None else np.ascontiguousarray(positive, np.float64),
             negative=ones if negative is None else np.ascontiguousarray(negative, np.float64),
             dense=dense,
+            free=free,
             number=np.ascontiguousarray(numbers[first:last], np.int64),
             of=m if of is None else of,
             formulation=_ids.number("formulation", formulation),

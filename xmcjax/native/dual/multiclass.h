@@ -66,6 +66,7 @@ struct SeparateArgs {
   uint64_t seed;
   int64_t threads;
   bool dense;  // multiplies rows of all features
+  bool free;  // the last feature, of one value, is a bias without a penalty
 };
 
 // The multi-label SVM.

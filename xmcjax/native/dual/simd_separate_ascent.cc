@@ -15,6 +15,10 @@
 // rows without it weigh less than 1 it starts from so much of them. What is kept of its dual variables is where they
 // differ from those that it starts from.
 //
+// A bias without a penalty, of a feature of one value, has a centre instead, from which its weight u differs by what the
+// dual variables say: P has ½ (u - centre)², and the parts of the gap above are the same. The centre moves to u, and u as
+// far again, where the rows have little of the gap beside what is left of Σ_i s_i α_i = 0 (the method of multipliers).
+//
 // Hsieh, Chang, Lin, Keerthi and Sundararajan, "A dual coordinate descent method for large-scale linear SVM", 2008.
 #include <algorithm>
 #include <cmath>
@@ -41,6 +45,8 @@ constexpr int kSweeps = 10;
 // as there are labels: they cost what one pass of all labels does.
 constexpr int64_t kMany = 8;
 constexpr double kBackgroundGap = 0.25, kBackgroundPasses = 100;
+// Of the gap that a free bias adds, what rows may have when its centre moves.
+constexpr double kMoves = 0.1;
 
 // Of the loss of a row, with its cost C_i; of numbers or of vectors.
 template <class T, bool squared>
@@ -86,10 +92,11 @@ class SeparateAscent final : public MulticlassSeparate {
   explicit SeparateAscent(const SeparateArgs<T>& args)
       : MulticlassSeparate(args.X.n), d_(args.X.d), padded_(in_vectors<T>(n_)), width_(in_vectors<T>(d_)),
         first_(args.first), count_(args.labels), threads_(args.threads),
-        squared_(args.formulation == kOneVsRestSquared), own_first_(args.offset, args.offset + count_ + 1),
-        own_(args.row, args.row + own_first_[count_]), positive_(args.positive, args.positive + count_),
-        negative_(args.negative, args.negative + count_), of_(args.of), X_(args.X), rows_(args.X),
-        cost_(padded_), inverse_(n_), background_(n_), W_((count_ + 1) * width_) {
+        squared_(args.formulation == kOneVsRestSquared), free_(args.free),
+        own_first_(args.offset, args.offset + count_ + 1), own_(args.row, args.row + own_first_[count_]),
+        positive_(args.positive, args.positive + count_), negative_(args.negative, args.negative + count_),
+        of_(args.of), X_(args.X), rows_(args.X), cost_(padded_), inverse_(n_), background_(n_),
+        W_((count_ + 1) * width_) {
     std::copy_n(args.cost, n_, cost_.get());
     std::fill(cost_.get() + n_, cost_.get() + padded_, T(1));
     for (int64_t i = 0; i < n_; ++i) inverse_[i] = T(1 / squared_norm(X_, i));
@@ -101,7 +108,7 @@ class SeparateAscent final : public MulticlassSeparate {
 
   Advanced advance(double tolerance, double passes, bool shrink) override {
     const Goal goal{tolerance, passes, shrink};
-    if (!of(0).begun && of_ >= kMany && passes > 0) {
+    if (!of(0).begun && of_ >= kMany && !free_ && passes > 0) {
       run(kBackground, 0, {kBackgroundGap * tolerance, std::max(kBackgroundPasses, double(of_)), shrink});
       each(kBackground, [&](int64_t i, T a) { background_[i] = a; });
       of(kBackground) = Label(0);
@@ -153,6 +160,7 @@ class SeparateAscent final : public MulticlassSeparate {
     std::fill(W_.get(), W_.get() + (count_ + 1) * width_, T(0));
     for (Label& one : label_) {
       one.index.clear(), one.value.clear();
+      one.centre = 0;
       one.begun = true, one.gap = one.least = std::numeric_limits<double>::infinity();
     }
     std::fill(background_.get(), background_.get() + n_, T(0));
@@ -178,6 +186,8 @@ class SeparateAscent final : public MulticlassSeparate {
     Random random;
     bool begun = false, running = true;
     double primal = 0, gap = std::numeric_limits<double>::infinity(), violation = 0;
+    T centre = 0;  // of a free bias
+    double of_bias = 0;  // of the gap, what it adds
     double passes = 0, left_out = 0;  // passes made; share of the rows that the last sweep left out
     double least = std::numeric_limits<double>::infinity(), since = 0;  // of the gap, after so many passes
     std::vector<int32_t> index;  // where its dual variables differ from those that it starts from, ascending
@@ -263,9 +273,16 @@ class SeparateAscent final : public MulticlassSeparate {
         const T small = squared_ ? look<true>(c[s], slots, s, goal) : look<false>(c[s], slots, s, goal);
         Label& one = of(c[s]);
         // a gap that is no number ends it too, and one that rounding keeps up
-        one.running = one.gap > goal.tolerance * one.primal && !slots.list.empty() &&
+        const bool moves = one.of_bias > 0 && one.gap - one.of_bias <= kMoves * one.of_bias;
+        one.running = one.gap > goal.tolerance * one.primal && (moves || !slots.list.empty()) &&
                       one.passes - one.since <= std::max(kIdlePasses, one.passes / 2);
         if (one.running && one.passes < until[s]) {
+          if (moves) {
+            T& u = slots.w.get()[s * width_ + d_ - 1];
+            const T step = u - one.centre;
+            one.centre = u, u += step;
+            continue;
+          }
           const auto go = squared_ ? &SeparateAscent::sweeps<true> : &SeparateAscent::sweeps<false>;
           (this->*go)(c[s], slots, s, small, goal.shrink, until[s]);
           continue;
@@ -351,12 +368,22 @@ class SeparateAscent final : public MulticlassSeparate {
       const Wide<T> w = load_wide(slots.w.get() + slot * width_ + j);
       norm2 += double(total(w * w));
     }
+    one.of_bias = 0;
+    if (free_) {
+      const double u = double(slots.w.get()[slot * width_ + d_ - 1]), off = u - double(one.centre);
+      // of α that are cut to Σ s α = 0, the dual is less by about |off u|
+      norm2 -= u * u, one.of_bias = std::abs(off) * (std::abs(off) + std::abs(u));
+      gap += one.of_bias;
+    }
     one.primal = norm2 / 2 + loss;
     one.gap = gap, one.violation = double(largest<T>(worst));
     one.passes += kLook;
     if (gap < 0.9 * one.least) one.least = gap, one.since = one.passes;
 
-    const double little = std::max(kSmall * gap, kRest * goal.tolerance * one.primal);
+    // a bias moves only once rows have little of the gap
+    const double enough = goal.tolerance * one.primal,
+                 rest = one.of_bias > 0 ? std::min(enough, kMoves * one.of_bias) : enough;
+    const double little = std::max(kSmall * (gap - one.of_bias), kRest * rest);
     const T small = goal.shrink ? T(little / double(std::max<int64_t>(loose, 1))) : T(0);
     slots.list.clear();
     for (int64_t i = 0; i < padded_; i += K)
@@ -399,7 +426,7 @@ class SeparateAscent final : public MulticlassSeparate {
         rows_.add(i, s * (next - a), w);
       }
       list.resize(kept);
-      if (left <= kFall * one.gap) return;
+      if (left <= kFall * (one.gap - one.of_bias)) return;
     }
   }
 
@@ -408,7 +435,7 @@ class SeparateAscent final : public MulticlassSeparate {
 
   const int64_t d_, padded_, width_;  // features; rows and features in whole vectors
   const int64_t first_, count_, threads_;  // labels: the number of the first, and how many
-  const bool squared_;
+  const bool squared_, free_;
   const std::vector<int64_t> own_first_;  // the rows of each label
   const std::vector<int32_t> own_;
   const std::vector<double> positive_, negative_;  // weights of the rows with each label and without it

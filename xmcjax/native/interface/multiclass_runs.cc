@@ -194,7 +194,8 @@ void run(SeparateNewArgs<T>& args) {
                               args.formulation,
                               uint64_t(args.seed),
                               args.threads,
-                              args.dense != 0};
+                              args.dense != 0,
+                              args.free != 0};
   *args.handle = kept<T>(std::shared_ptr<DualPoint>(kernels<T>().multiclass_separate(given)), args);
 }
 
