@@ -464,17 +464,19 @@ def test_starts_in_any_order_of_memory(kind, dtype):
     np.testing.assert_array_equal(found[0].W, found[1].W)
 
 
+@pytest.mark.parametrize("twins", [False, True])
 @pytest.mark.parametrize(("part", "alike"), [(0.3, True), (0.1, False)])
-def test_full_csr_features_are_solved_as_an_array(part, alike):
+def test_full_csr_features_are_solved_as_an_array(part, alike, twins):
     """Their diagonal took hundreds of products with the Hessian where whole blocks take some."""
     rng = np.random.default_rng(0)
     y = np.arange(400) % 5
     X = (rng.normal(size=(5, 30))[y] + rng.normal(size=(400, 30))) * np.geomspace(1e-2, 10, 30)
     X *= rng.random(X.shape) < part
-    dense, sparse = (
-        multinomial.run(helpers.problem(A, y, 1e-3, intercept=True), "block_newton")
-        for A in (X, sp.csr_matrix(X))
-    )
+    with native.twins() if twins else contextlib.nullcontext():
+        dense, sparse = (
+            multinomial.run(helpers.problem(A, y, 1e-3, intercept=True), "block_newton")
+            for A in (X, sp.csr_matrix(X))
+        )
     assert dense.status == sparse.status == Status.CONVERGED
     assert np.array_equal(dense.W, sparse.W) == alike
     if alike:

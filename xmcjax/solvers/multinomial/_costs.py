@@ -16,9 +16,9 @@ from xmcjax.solvers.multinomial._problem import Problem
 
 # Preconditioners take so many numbers at most, and cost as much as so many products with the Hessian at most.
 _MOST_NUMBERS, MOST_PRODUCTS = 1 << 26, 40.0
-# The part of the entries that are stored, from which CSR features are solved as an array: where they have
-# whole blocks then, and where a product is no slower.
-_FULL_FOR_BLOCKS, _FULL = 0.2, 0.5
+# The part of the entries that are stored, from which CSR features are solved as an array: where whole blocks,
+# which save products, then cost as much as so many of these at most; and where products are no slower.
+_FULL_FOR_BLOCKS, _CHEAP, _FULL = 0.2, 10.0, 0.9
 # Scores or dense features of which several copies are held.
 MOST_HELD = 1 << 27
 
@@ -47,9 +47,11 @@ def in_its_form(problem: Problem) -> Problem:
     op = problem.op
     if not isinstance(op, linops.Csr):
         return problem
-    (n, d), K = op.shape, problem.classes
-    full = len(op.value) / max(n * d, 1)
-    if n * d > MOST_HELD or full < (_FULL_FOR_BLOCKS if blocks_pay(n, d, K) else _FULL):
+    n, d = op.shape
+    if n * d > MOST_HELD:
         return problem
-    X = op.to_scipy().toarray()
-    return dataclasses.replace(problem, op=linops.Dense(jax.device_put(X)))
+    X = op.to_scipy()
+    cheap = blocks_pay(n, d, problem.classes) and of_blocks(n, d) <= _CHEAP
+    if X.nnz < (_FULL_FOR_BLOCKS if cheap else _FULL) * n * d:
+        return problem
+    return dataclasses.replace(problem, op=linops.Dense(jax.device_put(X.toarray())))
