@@ -24,7 +24,7 @@ NAME = "libxmcjax_native.so"
 # Raised together with XMCJAX_ABI in abi.cc whenever a signature changes or one is added.
 ABI = 29
 
-SLOWER = "one-vs-all training is about ten times slower, SVMs and reading text a hundred times"
+SLOWER = "training is about ten times slower, that of SVMs and reading text a hundred times"
 
 
 class PerformanceWarning(UserWarning):
