@@ -46,7 +46,7 @@ def reason(problem: Problem) -> str:
         case "dual":
             return f"dual ascent comes first: features are sparse, and {sizes} are many weights"
         case "block_newton":
-            return f"Newton's method on the host: scores of {n} rows, and {sizes}, fit into memory"
+            return f"Newton's method on the host, a block per class: {n} rows and {sizes} fit into memory"
         case _:
             return f"joint Newton-CG: {sizes} and {n} rows are no case of another method, or no CPU's"
 
