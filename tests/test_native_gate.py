@@ -148,6 +148,7 @@ CONVERTED = {
     "models._weights.ByFeature.rows": DENSE,
     "models._weights.ByFeature.serving": OWN,
     "solvers._admm_blocks.Blocks.best": OWN,
+    "solvers._certified._of_the_better": OWN,
     "solvers._admm_dense.Dense.best": OWN,
     "solvers.admm._run.dual_variables": OWN,
     "solvers.admm._run.proof": OWN,
