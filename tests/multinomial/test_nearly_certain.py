@@ -44,6 +44,15 @@ def _turned(scores, A):
     return np.ascontiguousarray(A.T) if scores.axis == 0 else A
 
 
+def _of_the_right(scores, c):
+    """The weights, now without the rows that are certain and wrong: what the others make is small."""
+    c = np.where(np.arange(len(c)) < 5, 0, c)
+    scores.weight[:] = c
+    if scores.axis == 0 and scores.native:
+        scores.blocks["weight"] = scores.in_blocks(scores.weight[None])[:, 0]
+    return c
+
+
 def _softmax(Z):
     """In float64, and 1 less each, by the sum of the others."""
     E = np.exp(Z.astype(np.float64) - Z.max(axis=1, keepdims=True))
@@ -60,9 +69,7 @@ def test_losses_along_a_line(certain):
     V = U.astype(np.float64) - U[rows, y][:, None]
     losses = np.where(P[rows, y] > 0.5, -np.log1p(-lacking[rows, y]), -np.log(P[rows, y]))
     mean = (P * V).sum(axis=1)
-    # those of the rows that are certain and right, which are small
-    c = np.where(rows < 5, 0, c)
-    scores.weight[:] = c
+    c = _of_the_right(scores, c)
     right = scores.along(_turned(scores, Z), _turned(scores, U), t)
     spread = (P * (V - mean[:, None]) ** 2).sum(axis=1)
     expected = c @ losses, c @ mean, c @ spread
@@ -72,10 +79,7 @@ def test_losses_along_a_line(certain):
 
 def test_gradients_and_products_with_the_hessian(certain):
     scores, X, y, c, Z, U = certain
-    c = np.where(np.arange(len(y)) < 5, 0, c)  # the others alone, which are small
-    scores.weight[:] = c
-    if scores.axis == 0 and scores.native:
-        scores.blocks["weight"] = scores.in_blocks(scores.weight[None])[:, 0]
+    c = _of_the_right(scores, c)
     now = scores.along(_turned(scores, Z), _turned(scores, 0 * U), 0.0)
     P, lacking = _softmax(Z)
     R, Xb = c[:, None] * P, np.hstack([X, np.ones((len(y), 1))])
@@ -107,10 +111,7 @@ def test_gradients_and_products_with_the_hessian(certain):
 
 def test_preconditioners(certain):
     scores, X, y, c, Z, U = certain
-    c = np.where(np.arange(len(y)) < 5, 0, c)
-    scores.weight[:] = c
-    if scores.axis == 0 and scores.native:
-        scores.blocks["weight"] = scores.in_blocks(scores.weight[None])[:, 0]
+    c = _of_the_right(scores, c)
     now = scores.along(_turned(scores, Z), _turned(scores, 0 * U), 0.0)
     P, lacking = _softmax(Z)
     w, Xb = c[:, None] * P * lacking, np.hstack([X, np.ones((len(y), 1))])
