@@ -76,6 +76,28 @@ def test_numbers_of_rows_share_their_programs(formulation, form, compilations):
     assert compilations(lambda: runs(137, 139, 140)) == []
 
 
+@pytest.mark.parametrize(("form", "backend"), [(np.asarray, "dense"), (sp.csr_matrix, "jnp")])
+def test_numbers_of_rows_share_the_programs_of_plain_jax(form, backend, compilations):
+    """Rows behind count in no figure of the solution."""
+    X, y, _ = sparse_problem(140)
+    X = form(X.toarray())
+
+    def found(n, start=None):
+        return md.run(X[:n], y[:n], formulation="ww", C=0.7, tol=1e-6, backend=backend, start=start)
+
+    found(138)
+    ended = []
+    programs = compilations(lambda: ended.append(found(137)))
+    assert [one for one in programs if "jit(stage)" not in one] == []  # which puts arrays on the device
+    (one,) = ended
+    native = md.run(X[:137], y[:137], formulation="ww", C=0.7, tol=1e-7)
+    assert one.status == Status.CONVERGED and one.alpha.shape == (137, 3)
+    assert one.primal == pytest.approx(native.primal, rel=2e-6)
+    assert one.density_alpha == pytest.approx(native.density_alpha, abs=0.05) and 0 <= one.shrunk < 1
+    again = found(137, one.alpha)
+    assert again.alpha.shape == (137, 3) and again.epochs <= one.epochs
+
+
 @needs_native
 def test_few_passes_of_lee_lin_wahba():
     """Ascent over instances takes the weights of rows, and nothing else is needed."""

@@ -73,6 +73,32 @@ def test_nothing_is_compiled_for_a_number_of_rows(kind, variant, compilations):
     assert others == []
 
 
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_numbers_of_rows_share_the_programs_of_plain_jax(kind, compilations, monkeypatch):
+    """Rows behind count in no figure of the solution, and smoothed losses have no program of their own."""
+    X, y = svm_problem(n=63, d=30, m=5, dtype=np.float32)
+    X = np.where(np.abs(X) > 1.3, X, 0)
+    here, seen = topk_sdca.solve(kind(X[:61]), y[:61], 2, 1.0, gamma=0.5, tol=1e-5), []
+    monkeypatch.setattr("xmcjax.linops.native_ready", lambda: False)
+    monkeypatch.setattr("xmcjax.solvers._instance_problem.native_ready", lambda: False)
+
+    def solved(n, start=None):
+        given = kind(X[:n]), y[:n], 2, 1.0
+        return topk_sdca.solve(*given, gamma=0.5, tol=1e-5, start=start, observe=seen.append)
+
+    def large(programs):
+        return [one for one in programs if "jit(advance)" in one or "jit(_envelope)" in one]
+
+    assert large(compilations(lambda: solved(62)))
+    ended = []
+    assert large(compilations(lambda: ended.append(solved(61)))) == []
+    (one,) = ended
+    assert one.status == Status.CONVERGED and one.alpha.shape == seen[-1].alpha().shape == (61, 5)
+    assert one.primal == pytest.approx(here.primal, rel=2e-5)
+    again = solved(61, one.alpha)
+    assert again.alpha.shape == (61, 5) and again.epochs <= one.epochs
+
+
 @needs_native
 def test_a_run_takes_the_arrays_of_its_state():
     X, y = svm_problem(**SIZE)

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax._sizes import repeated, rows_behind
 from xmcjax.losses._envelope import envelope
 from xmcjax.losses._largest import largest, membership
 from xmcjax.projections import topk_simplex
@@ -59,8 +60,10 @@ def smooth_topk_hinge(h, k: int, gamma, variant: Variant) -> Any:
     """The smoothed top-k hinge, [...]."""
     if not isinstance(h, np.ndarray):
         return _envelope(h, gamma, k, variant)
+    behind = rows_behind(h.shape) if h.ndim == 2 else 0
     with jax.enable_x64(True):
-        return np.asarray(_value(jnp.asarray(h), jnp.asarray(gamma, h.dtype), k, variant))
+        value = _value(jnp.asarray(repeated(h, behind)), jnp.asarray(gamma, h.dtype), k, variant)
+    return np.asarray(value)[: len(h)]
 
 
 def positive(h) -> Any:

@@ -15,8 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax._pytrees import pytree
+from xmcjax._sizes import filled_length
 from xmcjax.linops import Dense, LinOp
 from xmcjax.solvers._base import Status
+
+# Entries of a row that those of all are filled up to at least.
+_WIDTH = 8
 
 
 class Rows(Protocol):
@@ -108,11 +112,13 @@ def rows_of(op: LinOp) -> Rows:
     """The rows of an operator."""
     if isinstance(op, Dense):
         return DenseRows(op.X)
-    X = op.to_scipy()  # type: ignore[attr-defined]  # there is no other operator
+    X = op.to_scipy().copy()  # type: ignore[attr-defined]  # there is no other operator
+    X.eliminate_zeros()  # of rows that are filled up
     counts = np.diff(X.indptr)
     row = np.repeat(np.arange(X.shape[0]), counts)
     place = np.arange(X.nnz) - np.repeat(X.indptr[:-1], counts)
-    value = np.zeros((X.shape[0], max(1, int(counts.max()))), X.dtype)
+    width = min(filled_length(int(counts.max(initial=0)), _WIDTH), max(1, X.shape[1]))
+    value = np.zeros((X.shape[0], width), X.dtype)
     column = np.zeros(value.shape, np.int32)
     value[row, place], column[row, place] = X.data, X.indices
     return PaddedRows(jnp.asarray(value), jnp.asarray(column), X.shape[1])

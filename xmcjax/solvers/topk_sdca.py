@@ -45,9 +45,11 @@ from xmcjax import _sparse, linops
 from xmcjax._arguments import name_of, number, whole_number
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax._platform import host_bound
+from xmcjax._sizes import with_rows
 from xmcjax.linops import LinOp
 from xmcjax.solvers import _admm_dense, instance_dual, multiclass_dual
 from xmcjax.solvers._base import Status
+from xmcjax.solvers._common_size import of_common_size
 from xmcjax.solvers._expected_costs import Costs, expected
 from xmcjax.solvers._host_loop import abandonable
 from xmcjax.solvers._instance_problem import bounds_of_lanes
@@ -209,6 +211,29 @@ def _epochs_first(
     return 0 if native and costs.steps < costs.epochs else worth(_LEAST), reason
 
 
+def _filled(
+    lane: instance_dual.Problem, X: Any, C: float | np.ndarray, start: sp.csr_array | None
+) -> tuple[instance_dual.Problem, sp.csr_array | None]:
+    """One lane and its start with rows behind, where epochs are programs compiled for a number of rows.
+
+    Args:
+        lane: the problem.
+        X: its features, CSR or an array [n, d], or inner products, which stay as they are.
+        C: of its losses, a number or [n].
+        start: dual variables [n, m], or None.
+    """
+    if lane.rows is None or isinstance(X, Gram):
+        return lane, start
+    X, y, C = of_common_size(X, np.asarray(lane.y), C)
+    if len(y) == lane.y.size:
+        return lane, start
+    of_all: dict[str, Any] = dict(
+        set_name=lane.set_name, k=np.asarray(lane.k), gamma=np.asarray(lane.gamma), classes=lane.classes
+    )
+    filled = instance_dual.problem(linops.make(X), y, bound=np.reshape(C, (1, -1)), **of_all)
+    return filled, None if start is None else with_rows(start, len(y))
+
+
 def _crammer_singer(X, y, observe: Observe | None, made: int, **options: Any) -> Solution:
     """What the solver of Crammer and Singer's SVM, of which this is one, comes to after so many epochs."""
 
@@ -297,10 +322,17 @@ def solve(
         patience = min(patience, most)
     if patience:
         hp = HParams(tol=tol, max_epochs=patience, sweeps=1 if entropy else HParams.sweeps)
-        state = started(lane, init(lane, jax.random.key(seed)), begin)
-        state, proofs = instance_dual.proved(lane, hp, state, observe)
+        filled, begin = _filled(lane, X, of_rows, begin)
+
+        def seen(progress: Progress) -> None:
+            if observe is not None:
+                observe(progress._replace(alpha=lambda: progress.alpha()[:n]))
+
+        state = started(filled, init(filled, jax.random.key(seed)), begin)
+        state, proofs = instance_dual.proved(filled, hp, state, None if observe is None else seen)
         status, made = Status(int(state.status[0])), int(state.epochs[0])
-        search.keep(proofs[0] if proofs else proof(lane, state, 0, tol))
+        proved = proofs[0] if proofs else proof(filled, state, 0, tol)
+        search.keep(proved._replace(alpha=proved.alpha[:n]))
     if not patience or (search.unsolved and splits and made < here):
 
         def told(gap: float, count: int, alpha) -> None:

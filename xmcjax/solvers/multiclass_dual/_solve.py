@@ -19,6 +19,7 @@ from xmcjax._range import check_norms
 from xmcjax.native import awaited
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._base import Status
+from xmcjax.solvers._common_size import of_common_size
 from xmcjax.solvers._progress import Observe, Progress, observed, starting_point
 from xmcjax.solvers._search import Ended, Search
 from xmcjax.solvers.multiclass_dual import _native, _proximal, _weighted
@@ -138,9 +139,7 @@ def run(
     given = X, y, C
 
     def problem() -> MulticlassProblem:
-        X, y, C = given
-        if native and isinstance(C, np.ndarray):  # there the C of the rows differ
-            X, y, C = _weighted.of_common_size(X, y, C)
+        X, y, C = of_common_size(*given)
         return multiclass_problem(X, y, formulation=formulation, C=C, **size)
 
     X = _native.canonical(X) if sp.issparse(X) else np.asarray(X, dtype)
@@ -195,13 +194,23 @@ class _InJax:
     def epochs(self, tol: float, alpha) -> Ended:
         """Coordinate ascent, from where it ended."""
         hp = HParams(tol, min(self._most, _EPOCHS), self._shrinking)
-        begin = alpha.toarray() if alpha.size else None
+        begin = self._filled(alpha) if alpha.size else None
         state = self._state or init(self._problem, jax.random.key(self._seed), begin)
         state = run_epochs(self._problem, hp, state._replace(status=jnp.int32(Status.RUNNING)))
-        self._state, self.epochs_made, self.shrunk = state, int(state.epoch), float(state.shrunk)
+        self._state, self.epochs_made = state, int(state.epoch)
+        # the rows behind are left out as soon as any are
+        of_all = len(self._problem.y)
+        self.shrunk = max(0.0, 1 - (1 - float(state.shrunk)) * of_all / self._n)
         self.violation = float(state.violation)
-        self._tell("epochs", float(state.gap), state.alpha)
-        return Ended(sp.csr_array(np.asarray(state.alpha)), float(state.gap))
+        alpha = np.asarray(state.alpha)[: self._n]
+        self._tell("epochs", float(state.gap), alpha)
+        return Ended(sp.csr_array(alpha), float(state.gap))
+
+    def _filled(self, alpha: sp.csr_array) -> np.ndarray:
+        """Dual variables with zeros for the rows behind."""
+        whole = np.zeros((len(self._problem.y), self._problem.classes))
+        whole[: self._n] = alpha.toarray()
+        return whole
 
     def _tell(self, method: str, gap: float, alpha) -> None:
         if self._observe is not None:
@@ -214,9 +223,7 @@ class _InJax:
         with jax.enable_x64(True):
             problem = dataclasses.replace(self._problem, rows=None)  # products are enough
             wide, accuracy = jax.tree.map(_wide, problem), Accuracy(np.dtype(np.float64), tol)
-            start = np.zeros((len(wide.y), wide.classes))
-            if alpha.size:
-                start[: self._n] = alpha.toarray()
+            start = self._filled(alpha) if alpha.size else np.zeros((len(wide.y), wide.classes))
             point = awaited(_proximal.begin, wide, start)
             while True:
                 most = jnp.int32(self._most - self.epochs_made - before - int(point.newton_steps))

@@ -11,7 +11,6 @@ proximal point steps, early where they have few unknowns.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -20,7 +19,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import linops
-from xmcjax._sizes import filled_length, rows_and_entries, with_rows
 from xmcjax.native import CentredAscent, SeparateAscent
 from xmcjax.solvers import _admm_dense, instance_dual
 from xmcjax.solvers._accuracy import Accuracy
@@ -40,8 +38,6 @@ _NATIVE_PATIENCE, _PATIENCE, _LATE, _STEPS = 5, 50, 1000, 10
 # steps are faster than those of NumPy for all rows at once, although a program is compiled for them.
 # With as few features and fewer dual variables they follow ascent of one against the rest early.
 _DIRECT, _MANY = 1200, 1 << 17
-# Rows up to which they are filled up for a program, to so many at least, and their weight in those of others.
-_ROWS, _LEAST, _LITTLE = 4096, 128, 1e-20
 # Share of the epochs that is left to what follows, and of the entries of X from which on it counts as dense.
 _SHARE, _DENSE = 0.8, 0.25
 
@@ -136,21 +132,6 @@ def attempt(
 
         search.attempt(admm, lambda: most - made)
     return made
-
-
-def of_common_size(X: Any, y: np.ndarray, C: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray]:
-    """The same problem with rows of zeros behind, where rows are few: programs are likely to be there for it.
-
-    Their weight is so small that it changes no digit; with a weight of 0 dual sets would be points.
-    """
-    n, little = len(y), _LITTLE * float(np.min(C))
-    if not X.shape[1] or n > _ROWS or little < np.finfo(np.float32).tiny:
-        return X, y, C
-    length = functools.partial(filled_length, least=_LEAST)
-    rows, entries = rows_and_entries(X, length)
-    rows = length(rows)
-    behind = (0, rows - n)
-    return with_rows(X, rows, entries), np.pad(y, behind), np.pad(C, behind, constant_values=little)
 
 
 class _Lane:

@@ -1,0 +1,36 @@
+"""SVMs with as many rows as others have: a program of JAX is compiled for each number of them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from xmcjax._sizes import filled_length, rows_and_entries, with_rows
+
+# Rows up to which they are filled up, and to so many at least; weight of the new ones in the least of others.
+_ROWS, _LEAST, _LITTLE = 4096, 128, 1e-20
+
+
+def of_common_size(
+    X: Any, y: np.ndarray, C: float | np.ndarray
+) -> tuple[Any, np.ndarray, float | np.ndarray]:
+    """The same problem with rows of zeros behind, where rows are few: programs are likely to be there for it.
+
+    Their weight is so small that it changes no digit; with a weight of 0 dual sets would be points.
+
+    Args:
+        X: features [n, d], CSR or an array.
+        y: the class of each row, [n].
+        C: weight of the losses, a number or [n].
+    """
+    n, little = len(y), _LITTLE * float(np.min(C))
+    if not X.shape[1] or n > _ROWS or little < np.finfo(np.float32).tiny:
+        return X, y, C
+    length = functools.partial(filled_length, least=_LEAST)
+    rows, entries = rows_and_entries(X, length)
+    rows = length(rows)
+    behind = (0, rows - n)
+    C = np.broadcast_to(C, n)
+    return with_rows(X, rows, entries), np.pad(y, behind), np.pad(C, behind, constant_values=little)
