@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from xmcjax import native
 from xmcjax.losses._classes import Rows
 
-# In float64 XLA sorts the whole row on CPU, some hundred passes; up to here passes are cheaper.
+# In float64 XLA sorts the whole row on CPU, some hundred passes. Where there is no kernel for it, passes are
+# cheaper up to here.
 MAX_PASSES = 64
 
 
@@ -16,12 +17,13 @@ def largest(a: jax.Array, k: int) -> jax.Array:
     """The k largest of a [..., m], falling, [..., k]. It has no derivative of its own."""
     if k == 1:
         return jnp.max(a, axis=-1, keepdims=True)
-    passes = a.dtype == jnp.float64 and k <= MAX_PASSES
+    wide = a.dtype == jnp.float64
+    passes = wide and k <= MAX_PASSES
     # passes hand NaN on; the order of XLA and of the kernel has it above ∞, but below −∞ where its sign is
     # set, as that of ∞ − ∞ is on many processors
     in_order = not passes or native.topk_by_kernel(a, k)
     a = jnp.where(jnp.isnan(a), jnp.nan, a) if in_order else a
-    return native.topk_values(a, k, _by_passes if passes else None)
+    return native.topk_values(a, k, _by_passes if passes else _by_sorting if wide else None)
 
 
 def largest_gains(rows: Rows, h: jax.Array, shift: float, k: int) -> jax.Array:
@@ -49,6 +51,10 @@ def largest_scores(rows: Rows, k: int) -> jax.Array:
     top = jnp.where(place[..., :k] < left_out, top[..., :k], top[..., 1:])
     # NaN of either sign is to be seen, see `largest`; XLA looks where it counts entries of the same value
     return jnp.where(jnp.any(jnp.isnan(values), axis=-1, keepdims=True), jnp.nan, top)
+
+
+def _by_sorting(a: jax.Array, k: int) -> jax.Array:
+    return native.topk(a, k)[0]
 
 
 def _by_passes(a: jax.Array, k: int) -> jax.Array:

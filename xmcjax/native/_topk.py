@@ -1,7 +1,7 @@
-"""The k largest numbers of each row: by a kernel in CUDA where a program for a GPU can call it.
+"""The k largest numbers of each row: by a kernel in CUDA, or by that of the host where there is one for them.
 
 XLA's own kernel for a GPU sorts what it reads, and takes some ten times as long as reading takes; for rows of
-less than 1,024 entries XLA sorts all of them.
+less than 1,024 entries XLA sorts all of them. On a CPU it sorts whole rows of float64.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax.native._cuda import MOST_BEST, cuda_available, cuda_topk
-from xmcjax.native._ffi import allowed_here
+from xmcjax.native._ffi import allowed_here, available_here, call
 from xmcjax.native._partition import by_rows, over_rows
 
 # Entries of a row that the kernel takes.
@@ -42,8 +42,10 @@ def topk_values(a: jax.Array, k: int, twin: Callable | None = None) -> jax.Array
         k: from 1 to m.
         twin: (a, k) -> them, where there is no kernel; by XLA otherwise.
     """
-    if twin is None or not topk_by_kernel(a, k):
-        return topk(a, k)[0] if twin is None else twin(a, k)
+    if twin is None:
+        return topk(a, k)[0]
+    if not (topk_by_kernel(a, k) or _values_by_kernel(a)):
+        return twin(a, k)
     return _by_kernel(a, k, functools.partial(_without_places, twin))[0]
 
 
@@ -52,6 +54,11 @@ def topk_by_kernel(a: jax.Array, k: int) -> bool:
     m = a.shape[-1]
     fits = 1 <= k <= min(MOST_BEST, m) and m <= _LONGEST and a.dtype in (jnp.float32, jnp.float64)
     return fits and cuda_available() and allowed_here()
+
+
+def _values_by_kernel(a: jax.Array) -> bool:
+    """Whether a program for a CPU finds the values by the kernel of the host."""
+    return a.dtype == jnp.float64 and a.shape[-1] < 1 << 31 and available_here()
 
 
 def _sorted(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
@@ -70,7 +77,11 @@ def _without_places(twin: Callable, a: jax.Array, k: int) -> tuple[jax.Array, ja
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
 def _by_kernel(a: jax.Array, k: int, twin: Callable) -> tuple[jax.Array, jax.Array]:
-    branches = {PLATFORM: _over_rows(k), "default": functools.partial(twin, k=k)}
+    branches: dict[str, Callable] = {"default": functools.partial(twin, k=k)}
+    if topk_by_kernel(a, k):
+        branches[PLATFORM] = _over_rows(k)
+    if twin is not _sorted and _values_by_kernel(a):  # places are not asked for
+        branches["cpu"] = functools.partial(_without_places, _on_host, k=k)
     return by_rows(lambda a: jax.lax.platform_dependent(a, **branches), a, results=0, rows=("k", "k"))
 
 
@@ -89,3 +100,24 @@ def _over_rows(k: int) -> Callable:
         return tuple(cuda_topk(a, k))
 
     return over_rows(made, entries=(), results=0, rows=("k", "k"))
+
+
+def _on_host(a: jax.Array, k: int) -> jax.Array:
+    return _over_rows_of_host(k)(a)[0]
+
+
+@functools.cache
+def _over_rows_of_host(k: int) -> Callable:
+    """a -> the values that the kernel of the host finds."""
+
+    def made(a):
+        z = a.reshape(-1, a.shape[-1])
+        scores, best = (
+            jnp.full((len(z), k), start, kind) for start, kind in ((-jnp.inf, a.dtype), (-1, jnp.int32))
+        )
+        found = call("best_labels", z=z, first_label=jnp.int32(0), threads=1, scores=scores, best=best)
+        # NaN is nowhere among them
+        top = jnp.where(jnp.any(jnp.isnan(z), axis=-1, keepdims=True), jnp.nan, found["scores"])
+        return (top.reshape(*a.shape[:-1], k),)
+
+    return over_rows(made, entries=(), results=0, rows=("k",))
