@@ -157,7 +157,7 @@ def test_what_did_not_converge_is_said(data, estimator, message):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
-    "estimator", [MulticlassSVC("cs"), TopKSVC(max_iter=9999), MultinomialLogisticRegression()], ids=repr
+    "estimator", [MulticlassSVC("ovr_squared"), TopKSVC(2), MultinomialLogisticRegression()], ids=repr
 )
 def test_what_is_advised_against_rounding_is_of_the_dtype(data, estimator, dtype):
     X, y = data
