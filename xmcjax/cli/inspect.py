@@ -50,7 +50,7 @@ def run(options: Options) -> None:
     """Shows what is known; weights are read for the labels that are asked for."""
     whole_number("--top-k", options.top_k, 1)
     known = open_model(options.model, options.label, options.vocabulary, partial=True)
-    system, model, meta, names, features = known
+    system, model, meta, names = known.system, known.model, known.meta, known.names
     _report.print_field("system", system)
     sizes = f"{meta['n_features']:,} features, {meta['n_labels']:,} labels, {meta['dtype']}"
     _report.print_field(
@@ -73,17 +73,27 @@ def run(options: Options) -> None:
     _report.print_field("size", f"{size / 1e6:.1f} MB", bytes=size)
     _print_runs(options.model)
     if model is not None and options.label:
-        _print_weights(model, options, names, features)
+        _print_weights(known, options)
 
 
 class Known(NamedTuple):
-    """What a directory says of its model; `model` is None for kernels, and `features` are names or None."""
+    """What a directory says of its model.
+
+    Attributes:
+        system: of :data:`xmcjax._systems.SYSTEMS`.
+        model: None for kernels.
+        meta: how it was made.
+        names: of classes and features, as the model has them.
+        features: names of the raw features, or None.
+        order: the raw feature of each weight, or None where they have the same places.
+    """
 
     system: str
     model: LinearModel | None
     meta: dict[str, Any]
     names: Names
     features: Sequence[str] | None
+    order: np.ndarray | None
 
 
 def open_model(directory: Path, labels: Sequence[int], vocabulary: Path | None, *, partial: bool) -> Known:
@@ -93,7 +103,7 @@ def open_model(directory: Path, labels: Sequence[int], vocabulary: Path | None, 
         ValueError: labels that it does not have, or that are not trained yet, or of a kernel model.
         ModelFormatError, DataFormatError, OSError: it, or the vocabulary, cannot be read.
     """
-    system, model = system_of(directory), None
+    system, model, order = system_of(directory), None, None
     if system == "kernel":
         if labels:
             raise ValueError("--label: expected a linear model, found one of the system kernel")
@@ -101,13 +111,33 @@ def open_model(directory: Path, labels: Sequence[int], vocabulary: Path | None, 
         meta, names = kernel.meta, kernel.names
     else:
         model = LinearModel.load(directory, partial=partial)
-        meta, names = model.meta, model.names()
+        meta, names, order = model.meta, model.names(), model.transforms().order
         _check_labels(model, labels)
     features = names.features
     if vocabulary is not None:
         with seekable(vocabulary, None) as place:
             features = read_vocabulary(place, meta["n_features"])
-    return Known(system, model, meta, names, features)
+    return Known(system, model, meta, names, features, order)
+
+
+class Largest(NamedTuple):
+    """The largest weights of a label: its bias, how many weights it has, and (feature, weight) of those."""
+
+    bias: float
+    nonzeros: int
+    weights: list[tuple[str, float]]
+
+
+def largest_weights(known: Known, label: int, top_k: int) -> Largest:
+    """Those of a label of a linear model; features that have no name are called by their raw numbers."""
+    model = known.model
+    assert model is not None
+    row, bias = model.weights(label, label + 1), float(model.intercept_of(label, label + 1)[0])
+    chosen = np.argsort(-np.abs(row.data), kind="stable")[:top_k]
+    places = row.indices[chosen]
+    raw = (places if known.order is None else known.order[places]).tolist()
+    called = [str(j) if known.features is None else known.features[j] for j in raw]
+    return Largest(bias, int(row.nnz), list(zip(called, row.data[chosen].tolist(), strict=True)))
 
 
 def _check_labels(model: LinearModel, labels: Sequence[int]) -> None:
@@ -171,20 +201,16 @@ def _print_labels(model: LinearModel) -> None:
     )
 
 
-def _print_weights(
-    model: LinearModel, options: Options, names: Names, features: Sequence[str] | None
-) -> None:
+def _print_weights(known: Known, options: Options) -> None:
     shown: dict[str, Any] = {}
+    classes = known.names.classes
     for label in options.label:
-        row, bias = model.weights(label, label + 1), float(model.intercept_of(label, label + 1)[0])
-        order = np.argsort(-np.abs(row.data), kind="stable")[: options.top_k]
-        called = [str(j) if features is None else features[j] for j in row.indices[order].tolist()]
-        weights = list(zip(called, row.data[order].tolist(), strict=True))
-        name = "" if names.classes is None else f" ({names.classes[label]})"
+        bias, nonzeros, weights = largest_weights(known, label, options.top_k)
+        name = "" if classes is None else f" ({classes[label]})"
         text = ", ".join(f"{feature} {weight:+.4g}" for feature, weight in weights)
-        _report.print_lines([f"label {label}{name}: bias {bias:+.4g}, {row.nnz:,} weights: {text}"])
+        _report.print_lines([f"label {label}{name}: bias {bias:+.4g}, {nonzeros:,} weights: {text}"])
         listed = [{"feature": feature, "weight": weight} for feature, weight in weights]
-        shown[str(label)] = {"bias": bias, "nonzeros": int(row.nnz), "weights": listed}
+        shown[str(label)] = {"bias": bias, "nonzeros": nonzeros, "weights": listed}
     _report.print_values("largest_weights", shown)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +22,7 @@ from xmcjax.cli._more import columns_beside
 from xmcjax.cli._options import Directory, File, check_jobs, check_out, described
 from xmcjax.cli._page import Page
 from xmcjax.cli._runs import known_runs
-from xmcjax.cli.inspect import open_model
+from xmcjax.cli.inspect import Known, largest_weights, open_model
 from xmcjax.cli.predict import Opened, opened
 from xmcjax.data import DataFormatError, Dataset, atomic_write
 from xmcjax.metrics import RANKING_METRICS
@@ -99,7 +99,7 @@ def run(options: Options) -> None:
     if options.test is not None:
         _check_width(options, options.test)
     known = open_model(options.model, options.label, options.vocabulary, partial=False)
-    system, model, meta, names, vocabulary = known
+    system, model, meta, names = known.system, known.model, known.meta, known.names
     page = Page(f"{options.model.name}: {system}")
     predictor = opened(options.model, threads, probabilities=False)
     joint = system != FIRST_SYSTEM
@@ -124,7 +124,7 @@ def run(options: Options) -> None:
             knows=system == "kernel" or link_of(meta) is not None,
         )
     if model is not None:
-        _weights(page, model, options, frequencies, names.classes, vocabulary)
+        _weights(page, model, known, options, frequencies)
     with atomic_write(options.out) as file:
         file.write(page.html().encode(errors="backslashreplace"))  # names of files need be no UTF-8
     _report.print_written(options.out, _report.summary_stream(options.out))
@@ -410,10 +410,9 @@ def _worst(
 def _weights(
     page: Page,
     model: LinearModel,
+    known: Known,
     options: Options,
     frequencies: np.ndarray | None,
-    classes: np.ndarray | None,
-    vocabulary: Sequence[str] | None,
 ) -> None:
     """The largest weights of some labels."""
     low, high = model.label_range
@@ -424,13 +423,9 @@ def _weights(
     page.heading("Largest weights")
     lines = []
     for label in chosen:
-        row, bias = model.weights(label, label + 1), float(model.intercept_of(label, label + 1)[0])
-        order = np.argsort(-np.abs(row.data), kind="stable")[: options.top_k]
-        called = [str(j) if vocabulary is None else vocabulary[j] for j in row.indices[order].tolist()]
-        text = ", ".join(
-            f"{name} {weight:+.3g}" for name, weight in zip(called, row.data[order], strict=True)
-        )
-        lines.append([_called(label, classes), bias, int(row.nnz), text])
+        bias, nonzeros, weights = largest_weights(known, label, options.top_k)
+        text = ", ".join(f"{name} {weight:+.3g}" for name, weight in weights)
+        lines.append([_called(label, known.names.classes), bias, nonzeros, text])
     page.table(["label", "bias", "weights", "the largest"], lines)
 
 

@@ -245,6 +245,11 @@ class Transforms:
         """d of the training part, or None where no transform depends on it."""
         return next((array.size for array in self.arrays.values()), None)
 
+    @property
+    def order(self) -> np.ndarray | None:
+        """The raw feature of each transformed one, [d]; None where all keep their places."""
+        return self.arrays.get("frequency.order")
+
     def apply(self, X: np.ndarray | Sparse) -> Matrix:
         """The transformed features; X itself is left as it is.
 

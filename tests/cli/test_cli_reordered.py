@@ -1,0 +1,76 @@
+"""Features and classes are called by what the data call them, wherever the weights have their places."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from xmcjax.cli.main import main
+from xmcjax.data import fit_transforms
+
+pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
+
+# df of the features falls in another order: 2, 0, 3, 1
+ROWS = "6 3 1\n0 0:1 2:3\n0 2:2\n 1:1 2:1\n 0:2 1:2\n 1:1 2:4\n0 0:1 2:1\n"
+MORE = [[0], [0], [0.5], [0], [0], [0.25]]
+WORDS = ("alpha", "beta", "gamma", "of the second file")
+
+
+def row_of(page, title):
+    """The cells of the last row of a table."""
+    section = page.partition(f"<h2>{title}")[2].partition("<h2>")[0]
+    return re.findall(r"<td[^>]*>(.*?)</td>", re.findall(r"<tr>(.*?)</tr>", section)[-1])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two models of the same features, in their order and in that of their frequencies."""
+    folder = tmp_path_factory.mktemp("reordered")
+    (folder / "t.txt").write_text(ROWS)
+    (folder / "words.txt").write_text("".join(f"{word}\n" for word in WORDS))
+    np.save(folder / "more.npy", np.array(MORE, np.float32))
+    data = ("--train", folder / "t.txt", "--more-features", folder / "more.npy")
+    for name, transforms in (("plain", "sqrt"), ("reordered", "sqrt,frequency")):
+        train = ("train", *data, "--model", folder / name, "--transform", transforms)
+        assert main([str(argument) for argument in train]) == 0
+    return folder
+
+
+def test_weights_of_reordered_features_have_the_names_of_the_raw_ones(xmcjax, folder):
+    def told(name, *vocabulary):
+        inspect = ("inspect", "--model", folder / name, "--label", 0, *vocabulary)
+        known = json.loads(xmcjax(*inspect, "--json").done().out)["largest_weights"]["0"]["weights"]
+        text = xmcjax(*inspect).done().out.splitlines()[-1].partition("weights: ")[2]
+        words = [entry.rpartition(" ")[0] for entry in text.split(", ")]
+        assert words == [entry["feature"] for entry in known] and len(words) == 4
+        return {entry["feature"]: entry["weight"] for entry in known}
+
+    named = ("--vocabulary", folder / "words.txt")
+    plain, words = told("plain"), told("plain", *named)
+    assert told("reordered") == pytest.approx(plain, rel=0.02)
+    assert told("reordered", *named) == pytest.approx(words, rel=0.02)
+    assert {WORDS[int(number)]: weight for number, weight in plain.items()} == words
+    assert len({f"{weight:.1f}" for weight in words.values()}) == 4  # none can stand for another
+
+
+def test_the_page_has_the_names_of_the_raw_features(xmcjax, folder):
+    pytest.importorskip("matplotlib")
+
+    def told(name, *vocabulary):
+        page = folder / f"{name}.html"
+        xmcjax("report", "--model", folder / name, "--out", page, *vocabulary).done()
+        return [
+            entry.rpartition(" ")[0] for entry in row_of(page.read_text(), "Largest weights")[3].split(", ")
+        ]
+
+    assert sorted(told("reordered")) == ["0", "1", "2", "3"]
+    for vocabulary in ((), ("--vocabulary", folder / "words.txt")):
+        assert told("reordered", *vocabulary) == told("plain", *vocabulary)
+
+
+def test_transforms_tell_their_order():
+    X = np.float32([[0, 1, 0], [0, 1, 2], [0, 1, 0]])
+    transforms = fit_transforms("frequency,unit", X)
+    np.testing.assert_array_equal(X[:, transforms.order] > 0, transforms.apply(X) > 0)
+    assert fit_transforms("unit", X).order is None
