@@ -6,8 +6,9 @@ import re
 import numpy as np
 import pytest
 
+from xmcjax import OneVsAllClassifier, plots
 from xmcjax.cli.main import main
-from xmcjax.data import fit_transforms
+from xmcjax.data import fit_transforms, save
 
 pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
 
@@ -17,10 +18,10 @@ MORE = [[0], [0], [0.5], [0], [0], [0.25]]
 WORDS = ("alpha", "beta", "gamma", "of the second file")
 
 
-def row_of(page, title):
-    """The cells of the last row of a table."""
-    section = page.partition(f"<h2>{title}")[2].partition("<h2>")[0]
-    return re.findall(r"<td[^>]*>(.*?)</td>", re.findall(r"<tr>(.*?)</tr>", section)[-1])
+def cells(page, title):
+    """The rows of the table of a section, without its head."""
+    section = page.read_text().partition(f"<h2>{title}")[2].partition("<h2>")[0]
+    return [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", section)[1:]]
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +61,7 @@ def test_the_page_has_the_names_of_the_raw_features(xmcjax, folder):
     def told(name, *vocabulary):
         page = folder / f"{name}.html"
         xmcjax("report", "--model", folder / name, "--out", page, *vocabulary).done()
-        return [
-            entry.rpartition(" ")[0] for entry in row_of(page.read_text(), "Largest weights")[3].split(", ")
-        ]
+        return [entry.rpartition(" ")[0] for entry in cells(page, "Largest weights")[-1][3].split(", ")]
 
     assert sorted(told("reordered")) == ["0", "1", "2", "3"]
     for vocabulary in ((), ("--vocabulary", folder / "words.txt")):
@@ -74,3 +73,27 @@ def test_transforms_tell_their_order():
     transforms = fit_transforms("frequency,unit", X)
     np.testing.assert_array_equal(X[:, transforms.order] > 0, transforms.apply(X) > 0)
     assert fit_transforms("unit", X).order is None
+
+
+def test_the_page_has_classes_where_data_number_them(xmcjax, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    seen = []
+    monkeypatch.setattr(plots, "steps_by_positives", lambda steps, positives, ax: seen.append(positives))
+    counts = {1: 8, 2: 7, 4: 6, 5: 5}
+    y = np.repeat(list(counts), list(counts.values()))
+    X = np.eye(6, dtype=np.float32)[y]
+    OneVsAllClassifier().fit(X, y).save(tmp_path / "m")
+    save(tmp_path / "train.npz", X, y)
+    tested = np.append(y, [3] * 5)  # a class that training has not seen
+    save(tmp_path / "test.npz", np.eye(6, dtype=np.float32)[tested], tested)
+    report = ("report", "--model", tmp_path / "m", "--out", tmp_path / "page.html", "--train")
+    xmcjax(*report, tmp_path / "train.npz", "--test", tmp_path / "test.npz").done()
+    names = ["0 (1)", "1 (2)", "2 (4)", "3 (5)"]
+    unseen, *others = cells(tmp_path / "page.html", "Labels that are found least")
+    assert unseen == ["3, which the model does not have", "0", "5", "0"]
+    known = [[name, str(rows), str(rows)] for name, rows in zip(names, counts.values(), strict=True)]
+    assert [[row[0], *row[2:]] for row in others] == known
+    shown = cells(tmp_path / "page.html", "Largest weights")
+    # the classes with the most rows first, and each has its own feature
+    assert [(row[0], row[3].partition(" ")[0]) for row in shown] == list(zip(names, "1245", strict=True))
+    assert [positives.tolist() for positives in seen] == [list(counts.values())]

@@ -79,6 +79,8 @@ class Opened(NamedTuple):
         n_features, n_labels: of the model.
         columns: one more than the largest label that can be predicted.
         dtype: of features and scores.
+        numbers: the class of each label, where classes are numbers from 0, which predictions and data have;
+            None where these have the places of labels.
         named: whether labels are the places of classes that have names.
     """
 
@@ -89,6 +91,7 @@ class Opened(NamedTuple):
     n_labels: int
     columns: int
     dtype: str
+    numbers: np.ndarray | None
     named: bool
 
 
@@ -202,15 +205,17 @@ def _linear(directory: Path, threads: int, probabilities: bool) -> Opened:
         best = functools.partial(predictor.predict_topk, probabilities=probabilities)
     by_probability = probabilities and model.calibration() is not None
     classes = model.names().classes
+    numbers = _numbers(classes)
     return Opened(
         best,
-        _finished(by_probability, classes),
+        _finished(by_probability, numbers),
         model.transforms(),
         model.n_features,
         last - first,
-        _columns(classes, model.n_labels),
+        _columns(numbers, model.n_labels),
         model.dtype.name,
-        _named(classes),
+        numbers,
+        named=classes is not None and numbers is None,
     )
 
 
@@ -227,28 +232,29 @@ def _kernel(directory: Path, threads: int, probabilities: bool) -> Opened:
             names, values = classifier.predict_topk(X, k, probabilities=probabilities)
         return np.searchsorted(classes, names), values
 
+    numbers = _numbers(classes)
     return Opened(
         best,
-        _finished(False, classes),
+        _finished(False, numbers),
         transforms,
         classifier.n_features_in_,
         len(classes),
-        _columns(classes, len(classes)),
+        _columns(numbers, len(classes)),
         classifier.dual_coef_.dtype.name,
-        _named(classes),
+        numbers,
+        named=numbers is None,
     )
 
 
 def _finished(
-    by_probability: bool, classes: np.ndarray | None
+    by_probability: bool, numbers: np.ndarray | None
 ) -> Callable[[np.ndarray, np.ndarray], Predicted]:
     """What is done with predictions before they are written.
 
     Args:
         by_probability: whether the labels of the highest scores are put in the order of probabilities.
-        classes: which are the labels where they are numbers from 0; else labels are their places.
+        numbers: of :class:`Opened`.
     """
-    numbers = None if _named(classes) else classes
 
     def finished(labels: np.ndarray, scores: np.ndarray) -> Predicted:
         if by_probability:
@@ -261,14 +267,13 @@ def _finished(
     return finished
 
 
-def _named(classes: np.ndarray | None) -> bool:
-    """Whether classes are other than numbers from 0, which labels of a file are."""
-    if classes is None:
-        return False
-    numbers = classes.dtype.kind in "iu" and len(classes) > 0
-    return not (numbers and 0 <= classes[0] <= classes[-1] < 2**31 - 1)
+def _numbers(classes: np.ndarray | None) -> np.ndarray | None:
+    """The classes where they are numbers from 0, which labels of a file are; else None."""
+    if classes is None or classes.dtype.kind not in "iu" or not len(classes):
+        return None
+    return classes if 0 <= classes[0] <= classes[-1] < 2**31 - 1 else None
 
 
-def _columns(classes: np.ndarray | None, n_labels: int) -> int:
+def _columns(numbers: np.ndarray | None, n_labels: int) -> int:
     """One more than the largest label that can be predicted."""
-    return n_labels if classes is None or _named(classes) else int(classes[-1]) + 1
+    return n_labels if numbers is None else int(numbers[-1]) + 1

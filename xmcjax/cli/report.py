@@ -107,8 +107,9 @@ def run(options: Options) -> None:
     steps = [] if joint else _steps(options.stats, meta["n_labels"])
     n_rows, frequencies = _frequencies(options, predictor, names.classes)
     _training(page, options.model, system, meta)
+    of_labels = None if frequencies is None else _by_place(frequencies, predictor)
     if model is not None:
-        _endings(page, model, frequencies)
+        _endings(page, model, of_labels)
     if steps:
         _curves(page, steps, n_rows)
     if fit:
@@ -124,7 +125,7 @@ def run(options: Options) -> None:
             knows=system == "kernel" or link_of(meta) is not None,
         )
     if model is not None:
-        _weights(page, model, known, options, frequencies)
+        _weights(page, model, known, options, of_labels)
     with atomic_write(options.out) as file:
         file.write(page.html().encode(errors="backslashreplace"))  # names of files need be no UTF-8
     _report.print_written(options.out, _report.summary_stream(options.out))
@@ -163,11 +164,16 @@ def _fit(stats: Path | None) -> list[dict[str, Any]]:
 def _frequencies(
     options: Options, model: Opened, classes: np.ndarray | None
 ) -> tuple[int | None, np.ndarray | None]:
-    """Rows of the training data, and those of each label, or None."""
+    """Rows of the training data, and those of each label as the data number them, or None."""
     if options.train is None:
         return None, None
     train = _read(options, options.train, options.train_labels_file, model, classes)
     return train.n_rows, np.bincount(train.y.indices, minlength=train.y.shape[1])
+
+
+def _by_place(frequencies: np.ndarray, model: Opened) -> np.ndarray:
+    """Rows of each label of the model, of those of each number in the data."""
+    return frequencies[: model.columns] if model.numbers is None else frequencies[model.numbers]
 
 
 def _read(
@@ -351,7 +357,7 @@ def _test(
             "Errors of the best label where rows of low probability are rejected",
             lambda ax: plots.reject_curve(np.ones(len(true)), true, p, ax=ax),
         )
-    _worst(page, test, labels, frequencies, classes)
+    _worst(page, test, labels, frequencies, classes, model.numbers)
 
 
 def _check_width(options: Options, path: Path) -> None:
@@ -383,8 +389,9 @@ def _worst(
     labels: np.ndarray,
     frequencies: np.ndarray | None,
     classes: np.ndarray | None,
+    numbers: np.ndarray | None,
 ) -> None:
-    """The labels that are found least."""
+    """The labels that are found least; predictions and data have them by number, as `frequencies` has."""
     k, Y = labels.shape[1], sp.csr_array(test.y)
     positives = np.asarray((Y > 0).sum(axis=0)).ravel()
     found = np.asarray(_hits(Y, labels).sum(axis=0)).ravel()
@@ -397,7 +404,11 @@ def _worst(
     )
     header = ["label", f"recall@{k}, per cent", "rows in the test data"]
     lines: list[list[Any]] = [
-        [_called(label, classes), 100 * float(found[label] / positives[label]), int(positives[label])]
+        [
+            _called_in_data(label, classes, numbers),
+            100 * float(found[label] / positives[label]),
+            int(positives[label]),
+        ]
         for label in worst
     ]
     if frequencies is not None:
@@ -430,8 +441,16 @@ def _weights(
 
 
 def _called(label: int, classes: np.ndarray | None) -> str:
-    """A label by its number, and its name where it has one."""
-    return str(label) if classes is None or label >= len(classes) else f"{label} ({classes[label]})"
+    """A label by its place, and its name where it has one."""
+    return str(label) if classes is None else f"{label} ({classes[label]})"
+
+
+def _called_in_data(number: int, classes: np.ndarray | None, numbers: np.ndarray | None) -> str:
+    """A label that data have by this number, where the model has it."""
+    if classes is None:
+        return _called(number, None)
+    place = np.flatnonzero((np.arange(len(classes)) if numbers is None else numbers) == number)
+    return _called(int(place[0]), classes) if place.size else f"{number}, which the model does not have"
 
 
 def _short(value: Any) -> str:
