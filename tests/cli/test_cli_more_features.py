@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import xmcjax as library
+from tests.support.internals import SYSTEMS
 from xmcjax.cli import train as train_command
 from xmcjax.cli.main import main
 from xmcjax.data import join_features, load_svmlight, save_npz, save_parquet
@@ -72,6 +74,16 @@ def test_other_columns_than_in_training_are_refused(xmcjax, rows, tmp_path, syst
     again = (*train, rows / "wide.npy", "--resume")
     xmcjax(*again).refused("wide.npy: expected 5 columns as in training, found 6")
     xmcjax(*train, rows / "test.npy", "--resume").done()
+    estimator = getattr(library, SYSTEMS[system])
+    estimator.load(tmp_path / "m").save(tmp_path / "again")
+    xmcjax(*predicting(rows, tmp_path / "again")).refused(
+        "--more-features: expected further features of 5 columns as in training, got none"
+    )
+    report = ("report", "--out", tmp_path / "r.html", "--test", rows / "test.svm", *SVMLIGHT, "--model")
+    xmcjax(*report, tmp_path / "again").refused("expected rows with the 5 columns of --more-features")
+    loaded, X = estimator.load(tmp_path / "m"), np.zeros((6, 4), np.float32)
+    loaded.fit(X + np.eye(6, 4, dtype=np.float32), [0, 1, 2] * 2).save(tmp_path / "other")
+    assert not {"data", "more_features"} & set(meta_of(tmp_path / "other"))
 
 
 def test_features_beside_a_model_that_has_none(xmcjax, rows, tmp_path):

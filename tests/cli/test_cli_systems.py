@@ -340,6 +340,21 @@ def test_a_place_that_cannot_be_written_is_refused_before_training(xmcjax, class
         xmcjax(*train, tmp_path / "held").refused("expected no other writer, found one at work")
 
 
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_model_that_is_loaded_and_saved_is_the_same(trained, contents, tmp_path, system):
+    kind_of(system).load(trained(system)).save(tmp_path / "m")
+    if system != "one-vs-all":  # to which a classifier adds its arguments
+        assert contents(tmp_path / "m") == contents(trained(system))
+        return
+    model, again = LinearModel.load(trained(system)), LinearModel.load(tmp_path / "m")
+    assert again.meta["data"] == model.meta["data"]
+    more = library.OneVsAllClassifier.load(tmp_path / "m")
+    Y = np.zeros((12, LABELS + 1))
+    Y[::2, ABSENT] = Y[1::2, LABELS] = 1
+    more.partial_fit(np.eye(12), Y).save(tmp_path / "more")
+    assert "data" not in LinearModel.load(tmp_path / "more").meta
+
+
 def test_two_features_of_one_name_keep_their_weights(xmcjax, trained, tmp_path):
     (tmp_path / "words.txt").write_text("a\n" * 12)
     inspect = ("inspect", "--model", trained("multinomial"), "--label", 1, "--json")

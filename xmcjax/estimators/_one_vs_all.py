@@ -329,6 +329,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         results, raised = self._trained(X, problems, options, sample_weight, new)
         made = of_one_vs_all(self, X, problems, options, sample_weight, new, self._label_weights, splits)
         self.calibration_ = extended(self, problems, made, new)
+        _stored.without_data(self)
         self._fitted_logistic = options.loss.name == "logistic"
         self._store(results, problems, X.dtype, before)
         trained = [result for result in results if result is not None]

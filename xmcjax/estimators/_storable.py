@@ -17,10 +17,11 @@ class Storable:
     def save(self, path):
         """Stores the fitted classifier as a directory, which ``xmcjax predict`` reads too.
 
-        It keeps the arguments, the weights to the bit, the names of classes and features, and the numbers of
-        the fit. Arguments that are arrays come back as lists, and a `random_state` that is an object as
-        None: another fit may then draw other numbers. The way to the result (``history_``, ``search_``,
-        ``reason_``) is not kept. A directory in which a save was interrupted can be saved to again.
+        It keeps the arguments, the weights to the bit, the names of classes and features, the numbers of
+        the fit, and what a model that was loaded knew of its training data. Arguments that are arrays come
+        back as lists, and a `random_state` that is an object as None: another fit may then draw other
+        numbers. The way to the result (``history_``, ``search_``, ``reason_``) is not kept. A directory in
+        which a save was interrupted can be saved to again.
 
         Args:
             path: a new or empty directory.
@@ -39,7 +40,11 @@ class Storable:
         """The classifier that a directory holds: one of :meth:`save`, or of ``xmcjax train``.
 
         Where training transformed the features, as ``xmcjax train --transform`` does, the classifier has the
-        attribute ``transforms_`` and applies it to the features that it predicts from.
+        attribute ``transforms_``, and every method takes raw features: prediction and ``partial_fit`` apply
+        the transforms as they are, ``fit`` fits them on its X anew. A classifier without the attribute, such
+        as a clone, leaves features as they are. The columns of ``coef_`` are those of transformed features;
+        ``transforms_.order`` gives the raw feature of each where the transform ``frequency`` has reordered
+        them.
 
         Raises:
             ValueError: a model of another kind of classifier.

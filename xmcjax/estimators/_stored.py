@@ -18,6 +18,10 @@ from xmcjax._systems import FIRST_SYSTEM, SYSTEMS
 from xmcjax.data import Transforms
 from xmcjax.models import Calibration, LinearModel, ModelFormatError, Names, ShardWriter, is_trained
 
+#: What meta data say of the training that no attribute of a classifier does: the fingerprint of its data, and
+#: how many columns a second source of features had.
+_OF_TRAINING = ("data", "more_features")
+
 
 @dataclasses.dataclass(frozen=True)
 class Labels:
@@ -35,9 +39,16 @@ class Labels:
 
 
 def labels_of(classifier) -> Labels:
-    """Every class a label, of the name of the class; those of a label matrix are numbers."""
+    """Every class a label, of the name of the class; those of a label matrix are numbers.
+
+    Of a classifier whose model numbered its classes these are its labels again, beside others.
+    """
     features = getattr(classifier, "feature_names_in_", None)
     features = None if features is None else tuple(map(str, features))
+    n_labels = getattr(classifier, "_n_labels", None)
+    if n_labels is not None:
+        numbered = None if features is None else Names(None, features)
+        return Labels(n_labels, np.asarray(classifier.classes_), numbered)
     classes = classifier.classes_ if classifier._form == "classes" else None
     named = classes is not None or features is not None
     count = len(classifier.classes_)
@@ -100,6 +111,7 @@ def save(
             if calibration is None
             else {CALIBRATED: {"method": _method(classifier, calibration), "cv": _folds(classifier.cv)}}
         ),
+        **getattr(classifier, "_of_training", {}),
         **more,
     }
     # z of two classes belongs to the second; the first scores −z
@@ -223,6 +235,9 @@ def _fill(classifier, model: LinearModel, form: str) -> None:
     if form == "classes" and names.classes is None and meta.get("n_classes") != model.n_labels:
         places = places[status != Status.NO_POSITIVES]  # of a file that numbers its classes and lacks some
     classifier.classes_ = places if names.classes is None else names.classes
+    if form == "classes" and names.classes is None:
+        classifier._n_labels = model.n_labels
+    remember(classifier, meta)
     if getattr(classifier, "_form", None) != form:  # the same for every fit of some kinds
         classifier._form = form
     rows = places[1:] if form == "classes" and len(places) == 2 else places
@@ -247,6 +262,20 @@ def _fill(classifier, model: LinearModel, form: str) -> None:
         if name in classifier._fitted:
             setattr(classifier, name, Status(value) if name == "status_" else value)
     classifier._restore(status[rows], model.newton_steps[rows].astype(np.int64), link_of(meta))
+
+
+def remember(classifier, meta: Mapping[str, Any]) -> None:
+    """Keeps what the meta data of a model say of its training, for another one that is saved."""
+    known = {key: meta[key] for key in _OF_TRAINING if key in meta}
+    if known:
+        classifier._of_training = known
+
+
+def without_data(classifier) -> None:
+    """Forgets of what data the weights are, since there are others."""
+    known = getattr(classifier, "_of_training", {})
+    if "data" in known:
+        classifier._of_training = {key: value for key, value in known.items() if key != "data"}
 
 
 def applied(transforms: Transforms | None, X):

@@ -15,7 +15,7 @@ from xmcjax._systems import SYSTEMS
 from xmcjax.estimators._kernel_arrays import from_arrays, to_arrays
 from xmcjax.estimators._kernel_parts import kernel_of
 from xmcjax.estimators._kernel_scores import check_parts
-from xmcjax.estimators._stored import decoded, encoded
+from xmcjax.estimators._stored import decoded, encoded, remember
 from xmcjax.kernels import ClassKernels, Kernel, Points, Tree
 from xmcjax.lanes import precision
 from xmcjax.models import ModelFormatError, Names, read_kernel_model, system_of, write_kernel_model
@@ -62,6 +62,7 @@ def save(classifier, path: str | os.PathLike[str], more: dict[str, Any], *, held
         "fit": {name: getattr(classifier, name) for name in _NUMBERS if hasattr(classifier, name)}
         | {"status_": int(classifier.status_), "likelihood": classifier._likelihood}
         | {"without_rows": classifier._without.tolist()},
+        **getattr(classifier, "_of_training", {}),
         **more,
     }
     names = Names(classifier.classes_, None if features is None else tuple(map(str, features)))
@@ -130,6 +131,7 @@ def _made(kind: type, meta, arrays, names: Names, transforms):
     classifier._without = without
     classifier.loadings_ = getattr(classifier._kernels.mixing, "B", None)
     classifier.n_features_in_ = meta["n_features"]
+    remember(classifier, meta)
     if names.features is not None:
         classifier.feature_names_in_ = np.array(names.features, object)
     if transforms.names:
