@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from safetensors.numpy import load_file, save_file
+from sklearn.base import clone
 
 import xmcjax
 from tests.support.internals import SYSTEMS, manifest
 from xmcjax import kernels
+from xmcjax.data import fit_transforms
 from xmcjax.inits import MultiPos
 from xmcjax.losses import HuberHinge, MarginLoss
 from xmcjax.models import LinearModel, ModelError, ModelFormatError, ShardWriter
@@ -139,11 +141,9 @@ def test_names_of_features_are_kept(tmp_path):
     assert LinearModel.load(tmp_path / "m").names().features == tuple("abcde")
 
 
-def test_a_refit_forgets_the_transforms(tmp_path):
+def test_a_loaded_classifier_has_the_transforms_of_its_model(tmp_path):
     X, y = problem()
     classifier = xmcjax.MulticlassSVC().fit(np.abs(X), y)
-    from xmcjax.data import fit_transforms
-
     classifier.transforms_ = fit_transforms("log,unit", np.abs(X))
     classifier.save(tmp_path / "m")
     loaded = xmcjax.MulticlassSVC.load(tmp_path / "m")
@@ -151,8 +151,57 @@ def test_a_refit_forgets_the_transforms(tmp_path):
     assert loaded.transforms_.names == ("log", "unit")
     for again in (pickle.loads(pickle.dumps(loaded)), copy.deepcopy(loaded)):
         same(classifier, again, np.abs(X))
-    loaded.fit(np.abs(X), y)
-    assert not hasattr(loaded, "transforms_")
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("one-vs-all", sp.csr_matrix),
+        ("multiclass", np.asarray),
+        ("multinomial", sp.csr_matrix),
+        ("top-k", np.asarray),
+        ("kernel", sp.csr_matrix),
+    ],
+)
+def test_a_loaded_classifier_fits_its_transforms_anew(tmp_path, name, form):
+    X, y = problem()
+    X = np.where(X > 0.5, X, 0)
+
+    def make():
+        return CLASSIFIERS[name]().set_params(random_state=0)
+
+    first, other = form(X[:45]), form(X[45:])
+    names = "log,idf,frequency,unit"
+    classifier = make().fit(fit_transforms(names, first).apply(first), y[:45])
+    classifier.transforms_ = fit_transforms(names, first)
+    classifier.save(tmp_path / "m")
+    loaded = type(classifier).load(tmp_path / "m")
+    kept = loaded.predict(first)
+    with pytest.raises(ValueError, match="'log' is for values that are not negative, got -1"):
+        loaded.fit(-np.ones((45, 5)), y[45:])
+    np.testing.assert_array_equal(loaded.predict(first), kept)  # the transforms are as they were
+    loaded.fit(other, y[45:])
+    expected, fitted = make().fit(fit_transforms(names, other).apply(other), y[45:]), loaded.transforms_
+    np.testing.assert_array_equal(loaded.predict(other), expected.predict(fitted.apply(other)))
+    same(expected, clone(loaded).fit(fitted.apply(other), y[45:]), fitted.apply(other))
+    if hasattr(loaded, "coef_"):
+        for one, two in ((loaded.coef_, expected.coef_), (loaded.intercept_, expected.intercept_)):
+            np.testing.assert_array_equal(
+                *(np.asarray(a.todense() if sp.issparse(a) else a) for a in (one, two))
+            )
+    assert fitted.names == tuple(names.split(","))
+
+
+def test_a_warm_start_of_a_loaded_classifier_is_of_transformed_features(tmp_path):
+    X, y = problem()
+    X = np.where(X > 0.5, X, 0)
+    classifier = xmcjax.OneVsAllClassifier(warm_start=True)
+    classifier.fit(fit_transforms("log,idf,unit", X).apply(X), y)
+    classifier.transforms_ = fit_transforms("log,idf,unit", X)
+    classifier.save(tmp_path / "m")
+    loaded = xmcjax.OneVsAllClassifier.load(tmp_path / "m")
+    # a fit of no step keeps its starts
+    same(classifier, loaded.set_params(max_iter=0).fit(X, y), X)
 
 
 class Mine(MarginLoss):

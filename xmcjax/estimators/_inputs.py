@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
 from xmcjax import _sparse
+from xmcjax.data import fit_transforms
 
 DTYPES = (np.float64, np.float32)
 # Kinds of values that are no texts or dates; of them scikit-learn refuses what is no real number.
@@ -38,20 +39,27 @@ def checked_features(estimator, X, *, reset: bool = False) -> Any:
 def checked_data(estimator, X, y, *, multi_output: bool = False, reset: bool = True) -> tuple[Any, Any]:
     """As :func:`checked_features`, and the targets: a class vector, or a label matrix where `multi_output`.
 
-    With `reset` the estimator forgets what it knew of features.
+    With `reset` the estimator forgets what it knew of features, but for the names of the transforms that its
+    model had: these are fitted on X anew, and X is what they make of it.
 
     Raises:
         TypeError, ValueError: as there; lists of tags, a masked array or a malformed matrix as y; y of
             another length or kind.
     """
     if reset:
-        estimator.__dict__.pop("transforms_", None)  # of the model that it was loaded from
+        for name in ("_of_training", "_n_labels"):  # of the model that it was loaded from
+            estimator.__dict__.pop(name, None)
     X, y = _entering(X), checked_targets(y)
     if sp.issparse(y) and not multi_output:
         raise TypeError(_ONE_CLASS.format("a sparse matrix", list(y.shape)))
     if not multi_output and getattr(y, "ndim", 1) == 2 and y.shape[1] > 1:
         raise ValueError(_ONE_CLASS.format("a label matrix", list(y.shape)))
-    return validate_data(estimator, X, y, multi_output=multi_output, reset=reset, **_kinds())
+    X, y = validate_data(estimator, X, y, multi_output=multi_output, reset=reset, **_kinds())
+    transforms = getattr(estimator, "transforms_", None)
+    if reset and transforms is not None:
+        estimator.transforms_ = fit_transforms(transforms.names, X)
+        X = estimator.transforms_.apply(X)
+    return X, y
 
 
 def checked_truth(y, n_labels: int | None) -> Any:
