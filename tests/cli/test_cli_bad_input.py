@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jax.errors import JaxRuntimeError
 
-from tests.support.internals import device_memory
+from tests.support.internals import SYSTEMS, device_memory
 from xmcjax import linops
 from xmcjax.cli.main import COMMANDS
 from xmcjax.cli.predict import read_features
@@ -242,6 +242,17 @@ def test_values_that_a_transform_cannot_take(ask, tmp_path):
     negative.write_text("3 5 2\n0 1:1\n0\n1 2:1 3:-2\n")
     said = f"{negative}: 'log' is for values that are not negative, got -2.0 in row 2, column 3"
     ask("train", negative, "--transform", "log").refused(said)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_test_file_that_a_transform_cannot_take_is_refused_before_training(ask, tmp_path, system):
+    negative, train = tmp_path / "negative.txt", tmp_path / "train.txt"
+    train.write_text("3 4 2\n0 1:1\n0\n1 2:1 3:2\n")
+    negative.write_text("3 4 2\n0 1:1\n0\n1 2:1 3:-2\n")
+    flags = ("--system", system, "--transform", "log", "--test")
+    said = f"{negative}: 'log' is for values that are not negative, got -2.0 in row 2, column 3"
+    ask("train", train, *flags, negative).refused(said)
+    assert not (tmp_path / "m").exists()
 
 
 @pytest.mark.parametrize(

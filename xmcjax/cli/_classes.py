@@ -19,7 +19,7 @@ from xmcjax._memory import usable_memory
 from xmcjax._options import Option, flag_of
 from xmcjax._state_folder import state_folder
 from xmcjax.cli import _report, _training
-from xmcjax.cli._data import MORE_FEATURES, Joined, read_test, read_training
+from xmcjax.cli._data import MORE_FEATURES, Joined, read_test, read_training, transformed_test
 from xmcjax.cli._data_options import DtypeName, SizedDataOptions
 from xmcjax.cli._needs import check_weights
 from xmcjax.cli._options import Directory, File, TransformNames, check_folds, check_stats, one_of
@@ -164,6 +164,7 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
         except ValueError as error:
             raise ValueError(f"{options.train}: {error}") from error
         del dataset  # the features before the transforms
+        test = transformed_test(options, test, data.transforms)
         check_weights(data.X, y, n_labels, data.X.dtype.itemsize, system != "kernel", usable_memory())
         begin = time.perf_counter()
         mark = _mark(options, classifier, data.fingerprint, data.transforms.names, system)
@@ -200,7 +201,9 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
 
 
 def _evaluate(classifier: Any, test: Dataset | None) -> None:
+    """Shows how good a classifier is on rows whose features are transformed."""
     if test is not None:
+        classifier.transforms_ = None  # applied to the rows before
         most = max(_report.TEST_K)
         without = np.count_nonzero(np.isneginf(getattr(classifier, "intercept_", 0)))  # labels without a row
         best = classifier.predict_topk(test.X, min(most, len(classifier.classes_) - without))[0]
@@ -238,16 +241,17 @@ def _nothing_left(options: ClassOptions, classifier: Any, stored: Any, system: s
     """
     (dataset, _), test, seconds = _read(options)
     try:
-        names = _training.prepare(dataset, options.transform).transforms.names
+        transforms = _training.prepare(dataset, options.transform).transforms
     except ValueError as error:
         raise ValueError(f"{options.train}: {error}") from error
     kernel = system == "kernel"
     meta = read_kernel_model(options.model)[0] if kernel else LinearModel.load(options.model).meta
     found = _mark(options, stored, str(meta.get("data")), tuple(meta.get("transforms", ())), system)
-    wanted = _mark(options, classifier, dataset.fingerprint(), names, system)
+    wanted = _mark(options, classifier, dataset.fingerprint(), transforms.names, system)
     for key, value in wanted.items():
         if found[key] != value:
             raise ModelMismatchError(options.model, key, str(found[key]), str(value))
+    test = transformed_test(options, test, transforms)
     _report.describe_data(dataset)
     checkpoint = state_of_run(state_folder(options.model), wanted)
     checkpoint.begin(True)

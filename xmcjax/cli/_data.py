@@ -392,3 +392,12 @@ def transformed(path: Path, X: Any, transforms: Transforms):
         return transforms.apply(X)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def transformed_test(options: Any, test: Dataset | None, transforms: Transforms) -> Dataset | None:
+    """The data of ``--test`` after the transforms of the training data; None of none.
+
+    Raises:
+        ValueError: as :func:`transformed`.
+    """
+    return None if test is None else test._replace(X=transformed(options.test, test.X, transforms))

@@ -17,7 +17,7 @@ from xmcjax._range import check_range
 from xmcjax.cli import _report, _training
 from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._cluster import ClusterOptions, TrainingFiles, check_workers_read
-from xmcjax.cli._data import check_numbers, read_test, read_training, transformed
+from xmcjax.cli._data import check_numbers, read_test, read_training, transformed_test
 from xmcjax.cli._data_options import DtypeName, SizedDataOptions
 from xmcjax.cli._environment import node_shares
 from xmcjax.cli._needs import as_trained, check_least, memory_of, remedy, shape_of
@@ -302,8 +302,7 @@ def _run(
     if not options.cluster.flag():
         check_least(options, shape, here)
     _print_plan(options, trainer.threads, as_trained(data.X, shape), here)
-    if options.test is not None and test is not None:
-        test = test._replace(X=transformed(options.test, test.X, data.transforms))
+    test = transformed_test(options, test, data.transforms)
     reading = time.perf_counter() - begin
     shares = [] if options.cluster.flag() else node_shares(options.numa, trainer.threads)
     if shares:
