@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import xmcjax as library
 from tests.support.internals import SYSTEMS
 from tests.support.processes import python
-from xmcjax.data import save_xmc
+from xmcjax.data import save, save_xmc
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="SIGKILL")
 
@@ -272,3 +272,26 @@ def test_what_a_run_that_was_killed_before_its_first_state_left_is_in_no_ones_wa
     (state / ".run.json.0123456789abcdef.tmp").write_text('{"--sys')
     xmcjax("train", "--system", system, "--train", data, "--model", tmp_path / "m").done()
     assert not state.exists()
+
+
+@pytest.mark.parametrize("system", ["one-vs-all", "multiclass"])
+def test_what_an_estimator_saved_is_no_run_and_no_part(xmcjax, tmp_path, system):
+    X, y = np.eye(6, 3, dtype=np.float32), np.arange(6) % 3
+    save(tmp_path / "d.npz", X, y)
+    estimator = getattr(library, SYSTEMS[system])
+    for name in ("m", "other"):
+        estimator().fit(X, y).save(tmp_path / name)
+    train = ("train", "--system", system, "--train", tmp_path / "d.npz", "--model")
+    said = "m: expected a model of xmcjax train, found one that an estimator saved, which is no run to resume"
+    xmcjax(*train, tmp_path / "m", "--resume").refused(f"error: {tmp_path / said}")
+    merge = ("merge", "--parts", tmp_path / "m", tmp_path / "other", "--model", tmp_path / "whole")
+    said = "m: expected a part of a one-vs-all training, found a model that an estimator saved, which is no "
+    xmcjax(*merge).refused(f"error: {tmp_path / said}part to merge")
+
+
+def test_a_part_that_was_loaded_and_saved_is_no_part(xmcjax, train, tmp_path):
+    train("--labels", "0:15", name="a")
+    train("--labels", "15:30", name="b")
+    library.OneVsAllClassifier.load(tmp_path / "b").save(tmp_path / "c")
+    merge = ("merge", "--parts", tmp_path / "a", tmp_path / "c", "--model", tmp_path / "whole")
+    xmcjax(*merge).refused(f"{tmp_path / 'c'}: expected a part of a one-vs-all training, found a model that")

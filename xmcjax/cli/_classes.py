@@ -246,6 +246,7 @@ def _nothing_left(options: ClassOptions, classifier: Any, stored: Any, system: s
         raise ValueError(f"{options.train}: {error}") from error
     kernel = system == "kernel"
     meta = read_kernel_model(options.model)[0] if kernel else LinearModel.load(options.model).meta
+    _training.refuse_saved(options.model, meta, system)
     found = _mark(options, stored, str(meta.get("data")), tuple(meta.get("transforms", ())), system)
     wanted = _mark(options, classifier, dataset.fingerprint(), transforms.names, system)
     for key, value in wanted.items():

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from xmcjax import __version__
 from xmcjax._device_memory import ran_out
 from xmcjax._links import CALIBRATED
+from xmcjax._systems import FIRST_SYSTEM
 from xmcjax._topology import Share
 from xmcjax.cli._calibration import calibrate, check_calibration
 from xmcjax.cli._cluster import Cluster
@@ -36,7 +37,7 @@ from xmcjax.lanes import (
     train_one_vs_all,
     worse,
 )
-from xmcjax.models import LinearModel, ModelMismatchError, ShardWriter, meta_of, predict_topk
+from xmcjax.models import LinearModel, ModelError, ModelMismatchError, ShardWriter, meta_of, predict_topk
 
 # What the format of models calls differently than the command line: the flags, for errors.
 _FLAGS = {
@@ -225,6 +226,7 @@ def train_to_directory(
     made = meta(data, options, weighting, balanced, cv)
     if resume and (directory / "manifest.json").exists():
         stored = meta_of(directory)
+        refuse_saved(directory, stored)
         if MORE_FEATURES not in stored:
             made.pop(MORE_FEATURES, None)  # of an earlier version, which did not record it
         if stored.get("sparsify") is not None and made["clip"] is None:
@@ -277,6 +279,26 @@ def train_to_directory(
     else:
         outcome.calibrated = cv is None
     return outcome
+
+
+def refuse_saved(directory: Path, stored: dict[str, Any], system: str = FIRST_SYSTEM) -> None:
+    """Whether a model that is to be resumed is of a run of ``train``.
+
+    Args:
+        directory: of the model.
+        stored: its meta data.
+        system: of the run.
+
+    Raises:
+        ModelError: an estimator has saved it.
+    """
+    if stored.get("system", FIRST_SYSTEM) != system or "parameters" not in stored:
+        return
+    if system == FIRST_SYSTEM or "data" not in stored:  # runs of the other systems have parameters too
+        raise ModelError(
+            f"{directory}: expected a model of xmcjax train, found one that an estimator saved, which is no "
+            "run to resume"
+        )
 
 
 def _continued(train: Callable[..., Summary], *arguments: Any, **more: Any) -> Summary:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from xmcjax._arguments import flag
+from xmcjax._systems import FIRST_SYSTEM
 from xmcjax.models._calibration import Calibration, write_calibration
 from xmcjax.models._errors import ModelError
 from xmcjax.models._linear import LinearModel
@@ -64,6 +65,8 @@ def merge_models(
         check_vacant(directory)
     models = sorted((LinearModel.load(part, verify="full") for part in parts), key=lambda m: m.label_range)
     first = models[0]
+    for model in models if len(models) > 1 else ():
+        _check_part(model)
     for model in models[1:]:
         _check_same(first, model)
     # of the meta data that they share follows that all parts have one or none
@@ -89,6 +92,19 @@ def merge_models(
     if calibration is not None:
         write_calibration(directory, calibration)
     return LinearModel.load(directory, verify="size")
+
+
+def _check_part(model: LinearModel) -> None:
+    """Whether a model may be one of several parts: those that name arguments have all labels."""
+    if "parameters" not in model.meta:
+        return
+    system, found = model.meta.get("system"), "a model that an estimator saved"
+    if system != FIRST_SYSTEM and "data" in model.meta:  # of xmcjax train, which saves an estimator
+        found = f"a model of the system {system}"
+    raise ModelError(
+        f"{model.directory}: expected a part of a one-vs-all training, found {found}, which is no part to "
+        "merge"
+    )
 
 
 def _add(writer: ShardWriter, model: LinearModel, first: int, last: int) -> None:
