@@ -136,7 +136,7 @@ def largest_weights(known: Known, label: int, top_k: int) -> Largest:
     chosen = np.argsort(-np.abs(row.data), kind="stable")[:top_k]
     places = row.indices[chosen]
     raw = (places if known.order is None else known.order[places]).tolist()
-    called = [str(j) if known.features is None else known.features[j] for j in raw]
+    called: list[str] = [str(j) if known.features is None else known.features[j] for j in raw]
     return Largest(bias, int(row.nnz), list(zip(called, row.data[chosen].tolist(), strict=True)))
 
 
