@@ -135,8 +135,8 @@ def largest_weights(known: Known, label: int, top_k: int) -> Largest:
     row, bias = model.weights(label, label + 1), float(model.intercept_of(label, label + 1)[0])
     chosen = np.argsort(-np.abs(row.data), kind="stable")[:top_k]
     places = row.indices[chosen]
-    raw = (places if known.order is None else known.order[places]).tolist()
-    called: list[str] = [str(j) if known.features is None else known.features[j] for j in raw]
+    raw: list[int] = (places if known.order is None else known.order[places]).tolist()
+    called = [str(j) if known.features is None else known.features[j] for j in raw]
     return Largest(bias, int(row.nnz), list(zip(called, row.data[chosen].tolist(), strict=True)))
 
 
