@@ -9,15 +9,12 @@ import os
 import sys
 from pathlib import Path
 
-from tests.support.compilation import xla_flags
+from experiments._rehearsal import quick
 
 # Most of the tests' time is compilation. Child processes inherit it; 0 tests what users compile.
-os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-os.environ["XLA_FLAGS"] = xla_flags()
+os.environ.update(quick(os.environ))
 # Many tests are of the CPU's kernels and of their bits; a GPU in the machine is for what is asked for there.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Where an operation came from is written into every program, at a tenth of its cost, for profilers.
-os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 # Tests of commands leave nothing in the home directory.
 os.environ.setdefault("XMCJAX_CACHE", "0")
 

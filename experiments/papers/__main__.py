@@ -20,13 +20,16 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from experiments import _report
+from experiments._rehearsal import rehearsal
 from experiments.papers import _pages
 from experiments.papers.catalogue import Item, items
 
@@ -63,15 +66,23 @@ class Options:
 def run(options: Options) -> dict:
     """Runs the studies of the items: by study, how it ended, and its seconds."""
     chosen = items(options.papers, options.item)
+    with tempfile.TemporaryDirectory() as programs:
+        environment = rehearsal(os.environ, Path(programs)) if options.small else None
+        ended = _ended(options, chosen, environment)
+    return {"items": [dataclasses.asdict(item) for item in chosen], "studies": ended}
+
+
+def _ended(options: Options, chosen: Sequence[Item], environment: dict[str, str] | None) -> dict[str, dict]:
+    """By study, how it ended, and its seconds."""
     ended = {}
     for study in dict.fromkeys(item.study for item in chosen if item.study is not None):
         flags = ["--small"] * options.small + ["--full"] * options.full
         command = [sys.executable, "-m", study, *flags, "--out", os.path.relpath(options.out.resolve(), ROOT)]
         print(f"{study}: {shlex.join(command[1:])}", flush=True)
         begin = time.perf_counter()
-        done = subprocess.run(command, cwd=ROOT, check=False)
+        done = subprocess.run(command, cwd=ROOT, env=environment, check=False)
         ended[study] = {"status": done.returncode, "seconds": time.perf_counter() - begin}
-    return {"items": [dataclasses.asdict(item) for item in chosen], "studies": ended}
+    return ended
 
 
 def keep(options: Options, result: dict) -> None:

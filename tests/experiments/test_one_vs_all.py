@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 
 import numpy as np
@@ -11,7 +10,8 @@ import pytest
 import scipy.sparse as sp
 
 from experiments import _one_vs_all
-from experiments.bench import _dismecpp, _worker, cost_growth, everywhere
+from experiments._rehearsal import REHEARSAL
+from experiments.bench import _dismecpp, cost_growth, everywhere
 from experiments.papers.p000.starts import __main__ as study
 from experiments.papers.p000.starts import _figures, _runs, _sets
 from tests.support.experiments import assert_drawn, written
@@ -24,11 +24,7 @@ TINY = "power_law:30x200x150"
 @pytest.fixture
 def in_process(monkeypatch):
     """Workers run here: a process each would take minutes."""
-
-    def ask(run, folder, processors, **options):
-        return json.loads(json.dumps(_worker.RUNS[run]({"data": str(folder), **options})))
-
-    monkeypatch.setattr(_worker, "ask", ask)
+    monkeypatch.setenv(REHEARSAL, "1")
 
 
 @pytest.fixture(scope="module")

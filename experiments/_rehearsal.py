@@ -1,0 +1,44 @@
+"""The environment of tests and of rehearsals, which compile and import for longer than they run."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping
+from pathlib import Path
+
+#: In the environment of a rehearsal, whose numbers nobody reads.
+REHEARSAL = "XMCJAX_REHEARSAL"
+
+_NO_EMITTERS = "--xla_cpu_use_fusion_emitters=false"
+_OPTIMIZATIONS = "JAX_DISABLE_MOST_OPTIMIZATIONS"
+
+
+def quick(environment: Mapping[str, str]) -> dict[str, str]:
+    """This environment, with what makes compilation quick, and programs slow; JAX reads it at its import.
+
+    With ``JAX_DISABLE_MOST_OPTIMIZATIONS=0`` in it, programs are compiled as users compile them.
+    """
+    # Where an operation came from is written into every program, at a tenth of its cost, for profilers.
+    found = {_OPTIMIZATIONS: "1", "JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "0", **environment}
+    flags = found.get("XLA_FLAGS", "")
+    # Releases of jaxlib from 0.11 on end the process over the flag.
+    release = tuple(map(int, importlib.metadata.version("jaxlib").split(".")[:2]))
+    if found[_OPTIMIZATIONS] == "1" and release < (0, 11) and _NO_EMITTERS not in flags:
+        found["XLA_FLAGS"] = f"{flags} {_NO_EMITTERS}".strip()
+    return found
+
+
+def rehearsal(environment: Mapping[str, str], programs: Path) -> dict[str, str]:
+    """This environment, for processes on one core each that share the programs they compile.
+
+    Args:
+        environment: of this process.
+        programs: a folder for them.
+    """
+    kept = {
+        "JAX_COMPILATION_CACHE_DIR": str(programs),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return quick(environment) | kept | threads | {REHEARSAL: "1"}
