@@ -63,8 +63,9 @@ class KernelChainClassifier(BaseEstimator):
         n_features_in_: d.
 
     X of float64 is solved in float64, without a change to JAX's settings, and X of float32 in float32 unless
-    the rounding of K̃α, about 10⁻⁷ √n K̃_ii of n positions, is above 2·10⁻⁴. Sequences of different lengths are
-    filled up to the longest one in the recursions.
+    the rounding of K̃α, about 10⁻⁷ √n K̃_ii of n positions, is above 2·10⁻⁴, or that of values of the kernel
+    above 5·10⁻⁵ of the largest. Sequences of different lengths are filled up to the longest one in the
+    recursions.
 
     References:
         Seeger, "Cross-validation optimization for structured Hessian kernel methods", 2006, section 7.1;

@@ -103,9 +103,9 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         n_features_in_: d. feature_names_in_: names of the features, where X has names.
 
     X of float64 is solved in float64, without a change to JAX's settings, and X of float32 in float32. Where
-    the rounding of K̃α, about 10⁻⁷ √n max_i s_i K̃_ii, is above 2·10⁻⁴, :meth:`fit` takes float64 for features
-    in float32, because it would not converge: `reason_` says so. :meth:`tune` stays in the precision of X,
-    and warns of fits that did not converge.
+    the rounding of K̃α, about 10⁻⁷ √n max_i s_i K̃_ii, is above 2·10⁻⁴, or that of values of the kernel above
+    5·10⁻⁵ of the largest, :meth:`fit` takes float64 for features in float32, in which it would not converge,
+    or elsewhere: `reason_` says so. :meth:`tune` stays in the precision of X, and warns of unconverged fits.
 
     References:
         Seeger, "Cross-validation optimization for structured Hessian kernel methods", 2006.
@@ -475,7 +475,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         self.kernel_ = kernel_of(self._kernels, data.tree)
         self._likelihood = self.likelihood
         self.objective_, self.n_iter_, self.n_cg_ = value, max(steps, 1), cg_steps
-        widened = "; in float64, because K̃α has too few digits in float32" if data.widened else ""
+        widened = "; in float64, because K̃ has too few digits in float32" if data.widened else ""
         self.reason_ = said_of_device(problem.reason) + widened
         watch.end(self.reason_, Newton_steps=self.n_iter_, objective=self.objective_)
         warn_of_empty(len(data.without), len(data.classes), stacklevel=5)

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._arguments import number
+from xmcjax._sizes import filled_length
 from xmcjax.estimators._kernel_parts import base_kernel, points_of
 from xmcjax.estimators._kernel_sizes import filled_points, may_be_filled
-from xmcjax.kernels import RBF, GivenProducts, Kernel, Matern, stack
+from xmcjax.kernels import RBF, GivenProducts, Kernel, Linear, Matern, Pairs, stack
 from xmcjax.lanes import precision
+from xmcjax.linops import Dense
 
 # Fits in single precision to 140 and 1,400 rows of 3 and 35 classes, by RBF and linear kernels, converged
 # to the tolerance by default where ε √n max s max K̃_ii is below this. Beyond it many ended at max_iter, after
 # ten times the CG steps of double precision, or with a failed line search. Above 0.1 predictions were wrong.
 _ROUNDING = 2e-4
-# And where the exponent of a kernel of distances is rounded by less than this, as ‖x − x'‖² is the difference
-# of numbers of the size of ‖x − m‖²: two clusters that are far from each other are far from their mean m.
-_OF_EXPONENT = 1e-4
+# And where values of the kernel are rounded by less than this part of the largest. ‖x − x'‖² is the
+# difference of numbers of the size of ‖x − m‖²: two clusters that are far from each other are far from their
+# mean m. Products of features that are tiny underflow.
+_OF_VALUES = 5e-5
+# Rows that are looked at, with the nearest row of each; features that they are filled up to at least; numbers
+# of features that are taken at once.
+_ROWS, _WIDTH, _NUMBERS = 32, 128, 1 << 20
 
 
 def points_in_precision(
@@ -28,8 +37,9 @@ def points_in_precision(
 ) -> tuple[Any, float, np.dtype]:
     """The points of a fit, the scale of their features, and the dtype of both.
 
-    It is that of X, or float64 where K̃α is rounded so much in float32 that a fit would not converge. Of
-    kernel values that are given it is that of X: these are rounded as much themselves.
+    It is that of X, or float64 where K̃α is rounded so much in float32 that a fit would not converge, or
+    values of the kernel so much that it would converge elsewhere. Of kernel values that are given it is that
+    of X: these are rounded as much themselves.
 
     Args:
         X, sample_weight, kernel, w: as of ``points_of``.
@@ -55,7 +65,7 @@ def points_in_precision(
         variance = variance * _largest(base, points, there) + number("sigma2", sigma2)
     most = 1.0 if weight is None else float(np.max(weight))
     rounding = np.finfo(X.dtype).eps * np.sqrt(np.count_nonzero(there)) * most * variance
-    if not (rounding <= _ROUNDING and _of_exponent(base, points, there) <= _OF_EXPONENT):
+    if not (rounding <= _ROUNDING and _of_values(base, points, X, there) <= _OF_VALUES):
         X = X.astype(np.float64)
         with precision(X.dtype):
             points, scale = points_of(X, sample_weight, kernel, w)
@@ -73,10 +83,97 @@ def _largest(kernel: Kernel, points, there: np.ndarray) -> float:
     return float(max(np.max(of_one[there], initial=0) for of_one in values))
 
 
-def _of_exponent(kernel: Kernel, points, there: np.ndarray) -> float:
-    """By how much w/(2d) ‖x − x'‖² is rounded, about, of the rows that are there; 0 of other kernels."""
-    if not isinstance(kernel, (RBF, Matern)):
+def _of_values(kernel: Kernel, points, X, there: np.ndarray) -> float:
+    """By how much values of the kernel are rounded, as a part of the largest, between some of the rows.
+
+    It is seen by the same values in float64. Kernels of distances change most between rows that are near each
+    other, and distances are rounded most between those that are far from the mean. Values of the linear
+    kernel have as many digits as K̃α, unless its products underflow.
+    """
+    if isinstance(kernel, Linear):
+        largest = _largest(kernel, points, there)
+        return points.op.shape[1] * float(np.finfo(points.dtype).tiny) / largest if largest > 0 else 0.0
+    if not there.any():
         return 0.0
-    size = 2 * float(np.max(np.asarray(points.norms2)[there], initial=0))
-    w = float(np.max(np.asarray(kernel.w), initial=0))
-    return float(np.finfo(points.dtype).eps) * w / (2 * points.op.shape[1]) * size
+    op, norms2, offset = points.op, np.asarray(points.norms2), np.asarray(points.offset)
+    rows = _some_rows(X, norms2, np.flatnonzero(there))
+    centred = np.asarray(op.X)[rows] if isinstance(op, Dense) else op.to_scipy()[rows]
+    found = _between(kernel, centred, norms2[rows], offset[rows])
+    with precision(np.float64):
+        centred, middle = _about_the_middle(X[rows])
+        exact = _between(kernel, centred, _norms2(centred), centred @ middle + middle @ middle / 2)
+    if not all(np.isfinite(of_one).all() for of_one in [*found, *exact]):
+        return np.inf  # of a kernel of one's own
+    # next to values that are 0, rounding does not matter
+    return max(
+        float(np.max(np.abs(rounded - of_one)) / max(np.max(np.abs(of_one)), np.finfo(np.float64).tiny))
+        for rounded, of_one in zip(found, exact, strict=True)
+    )
+
+
+def _between(kernel: Kernel, centred, norms2, offset) -> list[np.ndarray]:
+    """The values of each kernel between all of some rows less their centre, in the precision of these.
+
+    Args:
+        kernel: one, or a stack.
+        centred: a NumPy array, or a matrix of scipy.
+        norms2, offset: of :class:`xmcjax.kernels.Points`.
+    """
+    features = float(centred.shape[1])
+    if sp.issparse(centred):
+        centred = centred[:, np.unique(centred.indices)].toarray()
+    # columns of zeros behind, so that few programs are compiled
+    centred = np.pad(centred, [(0, 0), (0, filled_length(centred.shape[1], _WIDTH) - centred.shape[1])])
+    inner, distance2 = _products(centred, norms2, offset)
+    kernel, count = stack(kernel, inner.dtype)
+    each = (jax.tree.map(lambda leaf, i=i: leaf[i], kernel) for i in range(count))
+    return [np.asarray(_value(one, inner, distance2, features=features)) for one in each]
+
+
+@jax.jit
+def _products(centred: jax.Array, norms2: jax.Array, offset: jax.Array) -> tuple[jax.Array, jax.Array]:
+    some = GivenProducts(jnp.matmul(centred, centred.T, precision="highest"), norms2)
+    inner, distance2, _ = some.pairs(0, some.n, some)
+    return inner + offset[:, None] + offset, distance2
+
+
+@functools.partial(jax.jit, static_argnames="features")
+def _value(kernel: Kernel, inner: jax.Array, distance2: jax.Array, *, features: float) -> jax.Array:
+    return kernel.value(Pairs(inner, distance2, features))
+
+
+def _some_rows(X, norms2: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """Numbers of some rows, half of them far from the mean, and of the nearest other row of each."""
+    by_norm, n = there[np.argsort(norms2[there], kind="stable")], len(there)
+    far = np.arange(n - _ROWS // 2, n).clip(0)
+    rows = by_norm[np.append(far, np.linspace(0, n - 1, _ROWS - len(far)).astype(int))]
+    chosen, middle = _about_the_middle(X[rows])
+    size, nearest, best = _norms2(chosen), rows.copy(), np.full(len(rows), np.inf)
+    step = n if sp.issparse(X) else max(1, _NUMBERS // max(X.shape[1], 1))
+    for start in range(0, n, step):
+        places = there[start : start + step]
+        others, _ = _about_the_middle(X[places], middle)
+        inner = chosen @ others.T
+        both = size[:, None] + _norms2(others)
+        distance2 = both - 2 * (inner.toarray() if sp.issparse(inner) else inner)
+        # rows that are alike have a distance of 0 in every precision
+        distance2[distance2 <= 64 * np.finfo(np.float64).eps * both] = np.inf
+        one = np.argmin(distance2, axis=1)
+        least = distance2[np.arange(len(rows)), one]
+        nearest = np.where(least < best, places[one], nearest)
+        best = np.minimum(best, least)
+    return np.append(rows, nearest)
+
+
+def _about_the_middle(X, middle: np.ndarray | None = None) -> tuple[Any, np.ndarray]:
+    """(X in float64 less a row, which is 0 where X is sparse and the mean where it is None; that row)."""
+    X = X.astype(np.float64)
+    if sp.issparse(X):
+        return X, np.zeros(X.shape[1])
+    middle = X.mean(axis=0) if middle is None else middle
+    return X - middle, middle
+
+
+def _norms2(X) -> np.ndarray:
+    """Squared norms of rows."""
+    return sp.csr_array(X).power(2).sum(axis=1) if sp.issparse(X) else np.einsum("ij,ij->i", X, X)

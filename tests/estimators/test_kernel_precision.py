@@ -1,0 +1,93 @@
+"""Features in float32 whose kernel values have too few digits there are fitted in float64."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xmcjax import KernelLogisticClassifier
+from xmcjax.estimators._kernel_precision import points_in_precision
+from xmcjax.kernels import RBF, Kernel, Linear, Matern, Scaled
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclasses.dataclass(frozen=True)
+class Own(Kernel):
+    """A kernel of which the library knows nothing."""
+
+    w: Any
+
+    def value(self, pairs):
+        return 1 / (1 + self.w * pairs.distance2 / pairs.features)
+
+    def tree_flatten(self):
+        return (self.w,), None
+
+    @classmethod
+    def tree_unflatten(cls, _, leaves):
+        return cls(*leaves)
+
+
+def clusters(far, n=90):
+    """Two clusters as far from each other as twice this, and classes within them."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(n, 2))
+    X = np.hstack([z, far * (2 * rng.integers(0, 2, (n, 1)) - 1.0)])
+    return X.astype(np.float32), (z[:, 0] > 0) + 2 * (z[:, 1] > 0)
+
+
+def taken(X, kernel, **options):
+    return points_in_precision(X, None, kernel, None, **dict(v=1.0, sigma2=1.0) | options)[2]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "far"),
+    [
+        (RBF(1.0), 100),
+        (Scaled(1.0, RBF(1.0)), 100),
+        (RBF(0.5) * RBF(0.5), 100),
+        (RBF(1.0) + Scaled(0.5, Matern(1.0)), 100),
+        (Own(1.0), 100),
+        (Matern(1.0, 0.5), 40),  # whose root magnifies what is rounded
+    ],
+    ids=["rbf", "scaled", "product", "sum", "own", "root"],
+)
+def test_clusters_that_are_far_from_each_other(kernel, far):
+    for form in (np.asarray, sp.csr_array):
+        assert taken(form(clusters(1)[0]), kernel) == np.float32
+        assert taken(form(clusters(far)[0]), kernel) == np.float64
+
+
+def test_a_fit_in_float64_is_that_to_the_same_features_in_float64():
+    X, y = clusters(100)
+    model, exact = (KernelLogisticClassifier(Scaled(1.0, RBF(1.0))).fit(a, y) for a in (X, X.astype(float)))
+    assert "in float64" in model.reason_ and "in float64" not in exact.reason_
+    np.testing.assert_allclose(model.predict_proba(X), exact.predict_proba(X.astype(float)), atol=1e-6)
+
+
+def test_few_rows_far_from_all_others():
+    X, _ = clusters(1, n=300)
+    X[[7, 200], 2] += 1000  # near each other
+    assert taken(X, Scaled(1.0, RBF(1.0))) == np.float64
+    assert taken(X, RBF(1.0), weight=~np.isin(np.arange(300), [7, 200])) == np.float32
+    assert taken(X, RBF(1.0), weight=np.zeros(300)) == np.float32
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_features_whose_products_underflow(kernel):
+    X, _ = clusters(1)
+    assert taken(np.float32(1e-15) * X, kernel) == np.float32
+    assert taken(np.float32(1e-18) * X, kernel) == np.float64
+    assert taken(0 * X, kernel) == np.float32
+
+
+def test_stacks_and_sums_with_the_linear_kernel():
+    X, _ = clusters(40)
+    assert taken(X, Matern(np.array([1e-6, 1e-5, 1e-4]), 0.5)) == np.float32
+    assert taken(X, Matern(np.array([1e-6, 1.0, 1e-4]), 0.5)) == np.float64
+    assert taken(X, Scaled(1e-3, Linear()) + Scaled(1e-3, Linear()) * RBF(1e-4)) == np.float32
