@@ -109,6 +109,24 @@ def test_linear_kernel_goes_through_the_features(form, X):
     assert kernels.gram(Linear(), kernels.points(np.tile(X, (1, 9)))).stored is not None
 
 
+@pytest.mark.parametrize("native_calls", [pytest.param(True, marks=needs_native), False])
+@pytest.mark.parametrize("memory", [0, 1e9])
+def test_programs_of_many_kernels_are_as_short_as_of_few(memory, native_calls, X, monkeypatch):
+    """Products and derivatives with a kernel per class: they were compiled for seconds a hundred classes."""
+    monkeypatch.setattr("xmcjax.kernels._gram.native.available", lambda: native_calls)
+
+    def lines(count):
+        w, S = np.linspace(0.5, 2, count), columns(N, count, 2)
+
+        def total(w, X, S):
+            gram = kernels.gram(RBF(w), kernels.points(X), memory=memory)
+            return jnp.sum(gram.matmat(S) ** 2) + jnp.sum(gram.matrices()[0])
+
+        return str(jax.make_jaxpr(jax.grad(total, argnums=(0, 1, 2)))(w, X, S)).count("\n")
+
+    assert lines(12) == lines(3)
+
+
 def test_derivative_in_dense_points(X, small_tiles):
     S, U = columns(N, 1, COLUMNS), columns(N, 1, COLUMNS, seed=2)
 
@@ -136,6 +154,10 @@ def test_precomputed(X):
     np.testing.assert_allclose(twice, np.exp(-(2 - 2 * M)) @ S[:, 0], rtol=1e-12)
 
 
+def symmetric_product(M, S, threads=2):
+    return call("symmetric_matmat", M=M, S=S, threads=threads)["out"]
+
+
 @needs_native
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", [1, 3, 16, 67, 131])
@@ -148,7 +170,7 @@ def test_native_products_read_the_upper_half(n, dtype):
     tolerance = 1e-12 if dtype == np.float64 else 1e-5
 
     def product(M, S, threads=2):
-        return call("symmetric_matmat", M=M, S=S, threads=threads)["out"]
+        return symmetric_product(M[None], S[:, None], threads)[:, 0]
 
     for k in (1, 2, 3, 4, 5, 6, 11):
         S = rng.standard_normal((n, k)).astype(dtype)
@@ -157,19 +179,25 @@ def test_native_products_read_the_upper_half(n, dtype):
         np.testing.assert_allclose(out, whole @ S, rtol=tolerance, atol=tolerance * n)
     out = jax.vmap(product, in_axes=(None, 0))(below, np.stack([S, 2 * S]))
     np.testing.assert_allclose(out[1], 2 * (whole @ S), rtol=tolerance, atol=tolerance * n)
-    with pytest.raises(Exception, match=r"symmetric_matmat: expected S as float(32|64) \[n, columns\] = "):
+    some = rng.standard_normal((n, 3, 2)).astype(dtype)
+    several = jax.jit(symmetric_product)(np.stack([below, -below, 2 * below]), some)
+    expected = np.stack([a * (whole @ some[:, l]) for l, a in enumerate((1, -1, 2))], axis=1)
+    np.testing.assert_allclose(several, expected, rtol=tolerance, atol=2 * tolerance * n)
+    refusal = r"symmetric_matmat: expected S as float(32|64) \[n, count, columns\] = "
+    with pytest.raises(Exception, match=refusal):
         jax.block_until_ready(product(below, np.ones((n + 1, 2), dtype)))
 
 
 @needs_native
 def test_threads_do_not_change_native_products():
-    """Of a matrix that is cut into three parts."""
+    """Of two matrices that are cut into three parts."""
     n = 1900
     M = np.random.default_rng(0).standard_normal((n, n))
-    M, S = M + M.T, M[:, :3].copy()
-    one, two = (call("symmetric_matmat", M=M, S=S, threads=threads)["out"] for threads in (1, 2))
+    M, S = M + M.T, M[:, :6].reshape(n, 2, 3)
+    one, two = (symmetric_product(np.stack([M, 2 * M]), S, threads) for threads in (1, 2))
     np.testing.assert_array_equal(one, two)
-    np.testing.assert_allclose(one, M @ S, rtol=1e-11, atol=1e-9)
+    for l in range(2):
+        np.testing.assert_allclose(one[:, l], (l + 1) * (M @ S[:, l]), rtol=1e-11, atol=2e-9)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -88,7 +88,7 @@ class ClassKernels:
 
     def matrices(self) -> jax.Array:
         """K̃_c of independent functions, [C, n, n]: for few points."""
-        base = jnp.stack(self.gram.matrices())
+        base = self.gram.matrices()
         if self.columns is not None and self.slots is not None:
             base = base[self.slots // self.columns.shape[1]]
         return self.v[:, None, None] * base + self.sigma2

@@ -101,11 +101,11 @@ class Factored:
         """As :meth:`xmcjax.kernels.Gram.sandwich`."""
         return self.matmat(between(S[:, 0])[:, None])
 
-    def matrices(self) -> tuple[jax.Array, ...]:
-        """The approximations of M⁽¹⁾ … M⁽ᴸ⁾ as matrices; differentiable in the hyperparameters."""
+    def matrices(self) -> jax.Array:
+        """The approximations of M⁽¹⁾ … M⁽ᴸ⁾, [L, n, n]; differentiable in the hyperparameters."""
         F, c = self.with_derivatives()
         full = [jnp.matmul(f.T, f, precision="highest") for f in F]
-        return tuple(full if c is None else [M + jnp.diag(d) for M, d in zip(full, c, strict=True)])
+        return jnp.stack(full if c is None else [M + jnp.diag(d) for M, d in zip(full, c, strict=True)])
 
     def matrices_only(self):
         """The factors alone: as :meth:`xmcjax.kernels.Gram.matrices_only`."""

@@ -41,7 +41,7 @@ class Gram:
     Attributes:
         kernel: a :class:`xmcjax.kernels.Kernel` with leaves [L].
         points: the training points, :class:`Points` or :class:`GivenProducts`.
-        stored: L matrices [n, n], or None where each product makes them anew.
+        stored: [L, n, n], a matrix that was given [n, n], or None where each product makes them anew.
         count: L.
         rows: of a tile.
 
@@ -55,17 +55,17 @@ class Gram:
 
     kernel: Any
     points: Any
-    stored: tuple[jax.Array, ...] | None
+    stored: jax.Array | None
     count: int
     rows: int
 
     @property
     def n(self) -> int:
-        return self.points.n if self.stored is None else self.stored[0].shape[0]
+        return self.points.n if self.stored is None else self.stored.shape[-1]
 
     @property
     def dtype(self) -> Any:
-        return self.points.dtype if self.stored is None else self.stored[0].dtype
+        return self.points.dtype if self.stored is None else self.stored.dtype
 
     def matrices_only(self) -> Gram:
         """The stored matrices without the points that they are of, so that a program compiled for
@@ -124,9 +124,11 @@ class Gram:
         S = S if between is None else between(S[:, 0])[:, None]
         return cross_product(self.kernel, points, self.points, S)
 
-    def matrices(self) -> tuple[jax.Array, ...]:
-        """M⁽¹⁾ … M⁽ᴸ⁾, stored or made for this call."""
-        return self.stored or _matrices(self.kernel, self.points, count=self.count, rows=self.rows)
+    def matrices(self) -> jax.Array:
+        """M⁽¹⁾ … M⁽ᴸ⁾, [L, n, n], stored or made for this call."""
+        if self.stored is None:
+            return _matrices(self.kernel, self.points, count=self.count, rows=self.rows)
+        return _of_all(self.stored)
 
     def _check(self, S) -> None:
         if jax.dtypes.canonicalize_dtype(S.dtype) != self.dtype:
@@ -172,7 +174,7 @@ def gram(kernel: Kernel, points: Points | GivenProducts, *, memory: float = 2**3
     made = Gram(kernel, points, None, count, rows)
     if isinstance(kernel, Linear):
         if isinstance(points, GivenProducts):
-            return dataclasses.replace(made, stored=(points.matrix,))
+            return dataclasses.replace(made, stored=points.matrix)
         # X (Xᵀ S) against M S, by the numbers they read
         op = points.op
         stored_numbers = 2 * op.entries if isinstance(op, (Csr, Grouped)) else n * op.shape[1]
@@ -200,43 +202,37 @@ def _starts(n: int, rows: int):
 
 
 @functools.partial(jax.jit, static_argnames=("count", "rows"))
-def _matrices(kernel, points, *, count: int, rows: int) -> tuple[jax.Array, ...]:
+def _matrices(kernel, points, *, count: int, rows: int) -> jax.Array:
     n = points.n
 
     def write(out, start):
         tile = _tile(kernel, points, points, start, rows, count)
-        return tuple(
-            jax.lax.dynamic_update_slice_in_dim(M, tile[l], start, axis=0) for l, M in enumerate(out)
-        ), None
+        return jax.lax.dynamic_update_slice_in_dim(out, tile, start, axis=1), None
 
-    empty = tuple(jnp.zeros((n, n), points.dtype) for _ in range(count))
-    return jax.lax.scan(write, empty, _starts(n, rows)[0])[0]
+    return jax.lax.scan(write, jnp.zeros((count, n, n), points.dtype), _starts(n, rows)[0])[0]
 
 
-def _stacked_product(matrices, S: jax.Array) -> jax.Array:
-    """M_l S_l for each of L matrices, [rows, L, k]."""
-    # one product after the other, because a batched product would first copy all matrices
-    return jnp.stack(
-        [jnp.matmul(matrices[l], S[:, l], precision="highest") for l in range(S.shape[1])], axis=1
-    )
+def _of_all(stored: jax.Array) -> jax.Array:
+    """[L, n, n]; within a program without a copy."""
+    return stored.reshape(-1, *stored.shape[-2:])
 
 
-def _stored_product(matrices, S: jax.Array) -> jax.Array:
+def _stacked_product(matrices: jax.Array, S: jax.Array) -> jax.Array:
+    """M_l S_l for each of L matrices, [rows, L, k]: one batched product, as many programs have hundreds."""
+    columns = jnp.moveaxis(S, 1, 0)
+    return jnp.moveaxis(jnp.matmul(_of_all(matrices), columns, precision="highest"), 0, 1)
+
+
+def _stored_product(matrices: jax.Array, S: jax.Array) -> jax.Array:
     """The same with symmetric matrices, of which products with few columns read only the upper half."""
     if S.shape[2] > _FEW_COLUMNS or not native.available():
         return _stacked_product(matrices, S)
 
-    def on_host(S, *matrices):
-        products = [
-            native.call("symmetric_matmat", M=M, S=S[:, l], threads=usable_cores())["out"]
-            for l, M in enumerate(matrices)
-        ]
-        return jnp.stack(products, axis=1)
+    def on_host(matrices, S):
+        M = _of_all(matrices)
+        return native.call("symmetric_matmat", M=M, S=S, threads=usable_cores())["out"]
 
-    def twin(S, *matrices):
-        return _stacked_product(matrices, S)
-
-    return jax.lax.platform_dependent(S, *matrices, cpu=on_host, default=twin)
+    return jax.lax.platform_dependent(matrices, S, cpu=on_host, default=_stacked_product)
 
 
 def cross_product(kernel, A, B, S: jax.Array) -> jax.Array:
@@ -300,9 +296,7 @@ def _product_backward(rows, residual, U):
                 slope = jax.jvp(at, leaves, change)[1]
                 d_leaves[i] += jnp.sum(part * _stacked_product(slope, S), axis=(0, 2))
         if points:
-            weights = jnp.stack(
-                [jnp.matmul(part[:, l], S[:, l].T, precision="highest") for l in range(count)]
-            )
+            weights = jnp.einsum("ilk,jlk->lij", part, S, precision="highest")
             pull = jax.vjp(lambda p: _tile(kernel, p.get("A", A), p.get("B", B), start, rows, count), points)[
                 1
             ]

@@ -64,13 +64,13 @@ void panel_times(const T* M, int64_t n, int64_t first, int64_t last, const T* x,
 }  // namespace
 
 template <class T>
-void symmetric_matmat(const T* M, int64_t n, const T* S, T* out, int64_t columns, int64_t begin,
-                      int64_t end) {
+void symmetric_matmat(const T* M, int64_t n, const T* S, int64_t apart, T* out, int64_t out_apart,
+                      int64_t columns, int64_t begin, int64_t end) {
   constexpr int64_t N = kWide<T>;
   const int64_t stride = (n + 2 * N - 1) / N * N;  // a vector that begins below n ends within it
   const Zeros<T> x(columns * stride), y(columns * stride);
   for (int64_t j = 0; j < n; ++j)
-    for (int64_t k = 0; k < columns; ++k) x[k * stride + j] = S[j * columns + k];
+    for (int64_t k = 0; k < columns; ++k) x[k * stride + j] = S[j * apart + k];
   const Poll poll;
   const int64_t groups = (columns + kMostColumns - 1) / kMostColumns;
   for (int64_t first = begin; first < end; first += kPanel) {
@@ -90,11 +90,12 @@ void symmetric_matmat(const T* M, int64_t n, const T* S, T* out, int64_t columns
     }
   }
   for (int64_t j = 0; j < n; ++j)
-    for (int64_t k = 0; k < columns; ++k) out[j * columns + k] = y[k * stride + j];
+    for (int64_t k = 0; k < columns; ++k) out[j * out_apart + k] = y[k * stride + j];
 }
 
-template void symmetric_matmat<float>(const float*, int64_t, const float*, float*, int64_t, int64_t, int64_t);
-template void symmetric_matmat<double>(const double*, int64_t, const double*, double*, int64_t, int64_t,
-                                       int64_t);
+template void symmetric_matmat<float>(const float*, int64_t, const float*, int64_t, float*, int64_t, int64_t,
+                                      int64_t, int64_t);
+template void symmetric_matmat<double>(const double*, int64_t, const double*, int64_t, double*, int64_t,
+                                       int64_t, int64_t, int64_t);
 
 }  // namespace xmcjax::XMCJAX_ISA
