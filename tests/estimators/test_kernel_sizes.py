@@ -100,6 +100,24 @@ def test_rows_behind_change_nothing(n, form):
     np.testing.assert_allclose(model.decision_function(X), np.asarray(state.u)[..., 0], atol=1e-8)
 
 
+def test_a_sum_of_linear_kernels_is_a_linear_one(tmp_path):
+    """Its fits, its derivatives, and the predictions of what is stored."""
+    X, y = data(150, np.float64)
+    base = kernels.Scaled(1.5, kernels.Linear()) + kernels.Linear()
+    ours, theirs = KernelLogisticClassifier(base, v=2.0), KernelLogisticClassifier("linear", v=5.0)
+    (value, slope), (expected, steep) = (m.cv_criterion(X, y, np.arange(150) % 4) for m in (ours, theirs))
+    np.testing.assert_allclose([value, slope.log_v], [expected, steep.log_v], rtol=1e-5)
+    # s = v (1.5 + 1), of which the logarithm of the 1.5 moves 1.5 / 2.5 as much
+    (of_scale,) = jax.tree.leaves(slope.log_w)
+    np.testing.assert_allclose(of_scale, 0.6 * steep.log_v, rtol=1e-5)
+    probabilities = theirs.fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(ours.fit(X, y).predict_proba(X), probabilities, rtol=1e-5)
+    assert ours._kernels.gram.linear
+    ours.save(tmp_path / "model")
+    loaded = KernelLogisticClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_proba(X), ours.predict_proba(X))
+
+
 def test_a_fit_goes_on_from_the_coefficients_of_as_many_rows():
     X, y = data(150, np.float64)
     model = KernelLogisticClassifier(warm_start=True, tol=1e-9).fit(X, y)

@@ -13,7 +13,7 @@ from tests.support.kernel_functions import CASES, distances2, everything, rbf
 from tests.support.problems import needs_native
 from tests.support.processes import run_program
 from xmcjax import KernelLogisticClassifier, kernels
-from xmcjax.kernels import KERNELS, RBF, Linear
+from xmcjax.kernels import KERNELS, RBF, Linear, Scaled
 from xmcjax.native import call
 
 N, D, COLUMNS = 23, 4, 3
@@ -125,6 +125,35 @@ def test_programs_of_many_kernels_are_as_short_as_of_few(memory, native_calls, X
         return str(jax.make_jaxpr(jax.grad(total, argnums=(0, 1, 2)))(w, X, S)).count("\n")
 
     assert lines(12) == lines(3)
+
+
+@pytest.mark.parametrize("v", [1.7, W], ids=["one", "several"])
+@pytest.mark.parametrize(
+    "make",
+    [lambda v: Linear() + Scaled(v, Linear()), lambda v: Scaled(v, Scaled(3.0, Linear()) + Linear())],
+)
+def test_sums_of_linear_kernels_go_through_the_features(make, v, X):
+    points = kernels.points(X)
+    gram = kernels.gram(make(v), points)
+    S, U = columns(N, np.size(v), COLUMNS), columns(N, np.size(v), COLUMNS, seed=2)
+    assert gram.linear and f"{N},{N}]" not in str(jax.make_jaxpr(gram.matmat)(S))
+    stored = dataclasses.replace(gram, stored=gram.matrices())
+    assert not stored.linear
+    ours, theirs = (jax.tree.leaves(everything(g, points, S, U)) for g in (gram, stored))
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
+
+
+def test_a_kernel_with_a_value_of_its_own_is_not_linear(X):
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass(frozen=True)
+    class Squared(Scaled):
+        def value(self, pairs):
+            return self.v * pairs.inner**2
+
+    gram = kernels.gram(Squared(0.5, Linear()), kernels.points(X))
+    S = columns(N, 1, COLUMNS)
+    np.testing.assert_allclose(gram.matmat(S)[:, 0], 0.5 * (X @ X.T) ** 2 @ S[:, 0], rtol=1e-11)
 
 
 def test_derivative_in_dense_points(X, small_tiles):

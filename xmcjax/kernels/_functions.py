@@ -52,11 +52,18 @@ class Kernel:
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
+        if "value" in vars(cls) and "linear_scale" not in vars(cls):  # another function than its base
+            cls.linear_scale = Kernel.linear_scale
         methods_need_threads_of_jax(cls)
 
     def value(self, pairs: Pairs) -> jax.Array:
         """k(x, x') of all pairs; the hyperparameters are numbers here, never stacks."""
         raise NotImplementedError
+
+    @property
+    def linear_scale(self) -> Any:
+        """s of a kernel that is known to be s x·x', a number or an array [L]; None of others."""
+        return None
 
     def __add__(self, other: Kernel) -> Kernel:
         return Sum(self, other)
@@ -80,6 +87,10 @@ class Linear(Kernel):
 
     def value(self, pairs: Pairs) -> jax.Array:
         return pairs.inner
+
+    @property
+    def linear_scale(self) -> float:
+        return 1.0
 
 
 @pytree(data_fields=["w"], meta_fields=[])
@@ -163,6 +174,11 @@ class Scaled(Kernel):
     def value(self, pairs: Pairs) -> jax.Array:
         return self.v * self.kernel.value(pairs)
 
+    @property
+    def linear_scale(self) -> Any:
+        scale = self.kernel.linear_scale
+        return None if scale is None else self.v * scale
+
 
 @pytree(data_fields=["first", "second"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
@@ -181,6 +197,11 @@ class Sum(Kernel):
 
     def value(self, pairs: Pairs) -> jax.Array:
         return self.first.value(pairs) + self.second.value(pairs)
+
+    @property
+    def linear_scale(self) -> Any:
+        first, second = self.first.linear_scale, self.second.linear_scale
+        return None if first is None or second is None else first + second
 
 
 @pytree(data_fields=["first", "second"], meta_fields=[])

@@ -76,7 +76,8 @@ class Gram:
     @property
     def linear(self) -> bool:
         """Whether products go through the features instead of a matrix."""
-        return isinstance(self.kernel, Linear) and isinstance(self.points, Points) and self.stored is None
+        made_anew = self.stored is None and isinstance(self.points, Points)
+        return made_anew and self.kernel.linear_scale is not None
 
     def for_prediction(self) -> Gram:
         """Without the matrices of the training points, which only fits need."""
@@ -136,8 +137,8 @@ class Gram:
         check_columns(S, self.n, self.count)
 
     def _through_features(self, rows, S: jax.Array, between) -> jax.Array:
-        # X (between(X'ᵀ S)); with x = (x − m) + m: X'ᵀ S = (X' − m)ᵀ S + m 1ᵀS and X T = (X − m) T + 1 mᵀT
-        points, S = self.points, S[:, 0]
+        # s X (between(X'ᵀ S)); with x = (x − m) + m: X'ᵀ S = (X' − m)ᵀ S + m 1ᵀS and X T = (X − m) T + 1 mᵀT
+        points, S = self.points, S.reshape(self.n, -1)  # the columns of all L kernels
         assert isinstance(points, Points)
         narrow = points.op.shape[1] <= points.n
         S = S if narrow else between(S)
@@ -148,7 +149,8 @@ class Gram:
         out = _matmat(rows.op, T)
         if points.centre is not None:
             out = out + jnp.matmul(points.centre, T, precision="highest")
-        return out[:, None]
+        scale = jnp.asarray(self.kernel.linear_scale, out.dtype)
+        return scale.reshape(-1, 1) * out.reshape(out.shape[0], self.count, -1)
 
 
 def gram(kernel: Kernel, points: Points | GivenProducts, *, memory: float = 2**31) -> Gram:
@@ -172,9 +174,9 @@ def gram(kernel: Kernel, points: Points | GivenProducts, *, memory: float = 2**3
     n, width = points.n, jnp.dtype(points.dtype).itemsize
     rows = _tile_rows(n, n, count, points.dtype)
     made = Gram(kernel, points, None, count, rows)
-    if isinstance(kernel, Linear):
-        if isinstance(points, GivenProducts):
-            return dataclasses.replace(made, stored=points.matrix)
+    if isinstance(kernel, Linear) and isinstance(points, GivenProducts):
+        return dataclasses.replace(made, stored=points.matrix)
+    if kernel.linear_scale is not None and isinstance(points, Points):
         # X (Xᵀ S) against M S, by the numbers they read
         op = points.op
         stored_numbers = 2 * op.entries if isinstance(op, (Csr, Grouped)) else n * op.shape[1]

@@ -134,6 +134,8 @@ def _single(problem: KernelProblem, zeros: jax.Array) -> tuple[ClassKernels, jax
 
     base = jnp.maximum(largest(kernel.gram), 1)
     size = base * base * jnp.maximum(jnp.max(kernel.v), kernel.sigma2) * jnp.max(problem.weight)
+    if getattr(kernel.gram, "linear", False):
+        size = size * jnp.max(jnp.asarray(kernel.gram.kernel.linear_scale, kernel.dtype))
     single = jax.tree.map(narrow, kernel)
     r = problem.weight[:, None] * likelihood.slope(zeros, likelihood.probabilities(zeros))
     rounding = jnp.max(jnp.abs(kernel.matmat(r) - single.matmat(narrow(r)).astype(r.dtype)), initial=0)

@@ -14,7 +14,7 @@ from xmcjax import _sparse
 from xmcjax._arguments import number
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax._hierarchy import Hierarchy
-from xmcjax.kernels import ClassKernels, Kernel, Linear, class_kernels, gram, stack
+from xmcjax.kernels import ClassKernels, Kernel, class_kernels, gram, stack
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._lbfgs import Iterate, Minimised, minimise
 from xmcjax.solvers.kernel_multinomial._criterion import Hyperparameters, cv_criterion
@@ -156,7 +156,7 @@ class CvObjective:
         train, test = (weight[:, None] * side for side in (~out, out))
         lane_bytes = _ARRAYS * n * C * jnp.dtype(dtype).itemsize
         # many classes alone fill products with features: lanes beside each other would wait for the last
-        room = _LINEAR_NUMBERS // (n * C) if isinstance(at.kernel, Linear) else q
+        room = _LINEAR_NUMBERS // (n * C) if at.kernel.linear_scale is not None else q
         together = int(max(1, min(q, model.memory // lane_bytes, room)))
         self._lanes = [
             tuple(jnp.asarray(side[:, k : k + together], dtype) for side in (train, test))
