@@ -16,6 +16,7 @@ import xmcjax
 from tests.support.internals import SYSTEMS, manifest
 from xmcjax import kernels
 from xmcjax.data import fit_transforms
+from xmcjax.estimators import save_with_numbers
 from xmcjax.inits import MultiPos
 from xmcjax.losses import HuberHinge, MarginLoss
 from xmcjax.models import LinearModel, ModelError, ModelFormatError, ShardWriter
@@ -202,6 +203,35 @@ def test_a_warm_start_of_a_loaded_classifier_is_of_transformed_features(tmp_path
     loaded = xmcjax.OneVsAllClassifier.load(tmp_path / "m")
     # a fit of no step keeps its starts
     same(classifier, loaded.set_params(max_iter=0).fit(X, y), X)
+
+
+def test_a_warm_start_moves_with_the_order_of_features(tmp_path):
+    X, y = problem()
+    # what is frequent in the first rows is rare in the others
+    first, other = (np.where(bounds < X, X, 0) for bounds in (np.linspace(-1, 1, 5), np.linspace(1, -1, 5)))
+    classifier = xmcjax.OneVsAllClassifier(warm_start=True)
+    classifier.transforms_ = fit_transforms("frequency", first)
+    classifier.fit(first, y).save(tmp_path / "m")
+    loaded = xmcjax.OneVsAllClassifier.load(tmp_path / "m").set_params(max_iter=0)
+    loaded.fit(other, y)
+    assert (loaded.transforms_.order != classifier.transforms_.order).any()
+    np.testing.assert_allclose(
+        loaded.decision_function(other), classifier.decision_function(other), rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("more", [7, -2])
+def test_classes_that_numbers_of_a_model_do_not_have_are_saved_by_name(tmp_path, more):
+    X, y = problem()
+    few = np.where(y < 5, 1, 3)
+    save_with_numbers(xmcjax.OneVsAllClassifier().fit(X, few), tmp_path / "m", n_labels=5, data="of rows")
+    loaded = xmcjax.OneVsAllClassifier.load(tmp_path / "m")
+    loaded.save(tmp_path / "same")
+    assert LinearModel.load(tmp_path / "same").n_labels == 5
+    loaded.partial_fit(X, np.where(y == 6, more, few)).save(tmp_path / "more")
+    again = xmcjax.OneVsAllClassifier.load(tmp_path / "more")
+    assert again.classes_.tolist() == sorted([1, 3, more])
+    same(loaded, again, X)
 
 
 class Mine(MarginLoss):

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.problems import needs_native
 from xmcjax import losses
+from xmcjax.losses import gains
 from xmcjax.native import twins
 
 
@@ -62,3 +63,11 @@ def test_a_program_for_a_cpu_calls_the_kernel():
     assert "best_labels" in batch.lower(z, y).as_text()
     curvature = jax.jvp(jax.grad(lambda z: jnp.sum(losses.topk_entropy(z, y, 3))), (z,), (jnp.ones_like(z),))
     np.testing.assert_allclose(curvature[1], 0, atol=1e-14)  # only differences of scores count
+
+
+@pytest.mark.parametrize("shape", [(5,), (0, 5), (2, 5), (2, 3, 5)])
+def test_smoothed_losses_of_numpy_have_the_shape_of_their_gains(shape):
+    h = np.random.default_rng(0).normal(size=shape)
+    found = gains.smooth_topk_hinge(h, 2, 0.5, "alpha")
+    np.testing.assert_allclose(found, gains.smooth_topk_hinge(jnp.asarray(h), 2, 0.5, "alpha"), rtol=1e-12)
+    assert isinstance(found, np.ndarray) and found.shape == shape[:-1]

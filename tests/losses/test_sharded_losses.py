@@ -64,6 +64,14 @@ slopes = jax.vmap(jax.grad(lambda z: losses.ordered_hinge(z, 0, beta)))
 with jax.set_mesh(MESHES[AxisType.Explicit]):
     found = jax.jit(slopes)(jax.device_put(wide, P("rows")))
 np.testing.assert_allclose(found, slopes(wide), rtol=1e-12)
+
+# rows lie on Explicit axes, beside which others are Auto: a kernel cannot be called there
+mixed = jax.make_mesh((2, 3), ("rows", "classes"), axis_types=(AxisType.Explicit, AxisType.Auto))
+for name in ("topk_hinge", "topk_entropy", "smooth_topk_hinge"):
+    f = jax.jit(lambda z, y: getattr(losses, name)(z, y, k=2))
+    with jax.set_mesh(mixed):
+        found = f(jax.device_put(wide, P("rows")), jax.device_put(jnp.arange(4), P("rows")))
+    np.testing.assert_allclose(found, f(wide, jnp.arange(4)), rtol=1e-12)
 print("agree")
 """
 

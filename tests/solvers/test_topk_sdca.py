@@ -78,13 +78,14 @@ def test_numbers_of_rows_share_the_programs_of_plain_jax(kind, compilations, mon
     """Rows behind count in no figure of the solution, and smoothed losses have no program of their own."""
     X, y = svm_problem(n=63, d=30, m=5, dtype=np.float32)
     X = np.where(np.abs(X) > 1.3, X, 0)
-    here, seen = topk_sdca.solve(kind(X[:61]), y[:61], 2, 1.0, gamma=0.5, tol=1e-5), []
+    weight = np.arange(63) % 5 / 4.0  # rows without one count as little as those behind
+    here, seen = topk_sdca.solve(kind(X[:61]), y[:61], 2, gamma=0.5, weight=weight[:61], tol=1e-5), []
     monkeypatch.setattr("xmcjax.linops.native_ready", lambda: False)
     monkeypatch.setattr("xmcjax.solvers._instance_problem.native_ready", lambda: False)
 
     def solved(n, start=None):
-        given = kind(X[:n]), y[:n], 2, 1.0
-        return topk_sdca.solve(*given, gamma=0.5, tol=1e-5, start=start, observe=seen.append)
+        how = dict(gamma=0.5, weight=weight[:n], tol=1e-5, start=start, observe=seen.append)
+        return topk_sdca.solve(kind(X[:n]), y[:n], 2, **how)
 
     def large(programs):
         return [one for one in programs if "jit(advance)" in one or "jit(_envelope)" in one]

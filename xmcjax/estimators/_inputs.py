@@ -57,9 +57,18 @@ def checked_data(estimator, X, y, *, multi_output: bool = False, reset: bool = T
     X, y = validate_data(estimator, X, y, multi_output=multi_output, reset=reset, **_kinds())
     transforms = getattr(estimator, "transforms_", None)
     if reset and transforms is not None:
-        estimator.transforms_ = fit_transforms(transforms.names, X)
-        X = estimator.transforms_.apply(X)
+        estimator.transforms_ = anew = fit_transforms(transforms.names, X)
+        same = transforms.n_features == anew.n_features
+        if same and anew.order is not None and hasattr(estimator, "coef_"):  # a warm start begins from these
+            estimator.coef_ = _reordered(estimator.coef_, transforms.order, anew.order)
+        X = anew.apply(X)
     return X, y
+
+
+def _reordered(coef, before: np.ndarray, after: np.ndarray) -> Any:
+    """Weights [m, d] of features that stood in one order and stand in another, each of the raw features."""
+    places = np.argsort(before)[after]
+    return _sparse.csr(coef, "coef_")[:, places] if _sparse.is_sparse(coef) else np.asarray(coef)[:, places]
 
 
 def checked_truth(y, n_labels: int | None) -> Any:

@@ -41,18 +41,24 @@ class Labels:
 def labels_of(classifier) -> Labels:
     """Every class a label, of the name of the class; those of a label matrix are numbers.
 
-    Of a classifier whose model numbered its classes these are its labels again, beside others.
+    Of a classifier whose model numbered its classes they are the numbers of the labels, of which the model
+    may have more; classes that are no such numbers any more have their names.
     """
     features = getattr(classifier, "feature_names_in_", None)
     features = None if features is None else tuple(map(str, features))
     n_labels = getattr(classifier, "_n_labels", None)
-    if n_labels is not None:
+    if n_labels is not None and _are_numbers_below(classifier.classes_, n_labels):
         numbered = None if features is None else Names(None, features)
         return Labels(n_labels, np.asarray(classifier.classes_), numbered)
     classes = classifier.classes_ if classifier._form == "classes" else None
     named = classes is not None or features is not None
     count = len(classifier.classes_)
     return Labels(count, np.arange(count), Names(classes, features) if named else None)
+
+
+def _are_numbers_below(classes, count: int) -> bool:
+    classes = np.asarray(classes)
+    return classes.dtype.kind in "iu" and bool(np.all((classes >= 0) & (classes < count)))
 
 
 def save(

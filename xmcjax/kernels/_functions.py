@@ -53,7 +53,7 @@ class Kernel:
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
         if "value" in vars(cls) and "linear_scale" not in vars(cls):  # another function than its base
-            cls.linear_scale = Kernel.linear_scale
+            cls.linear_scale = Kernel.linear_scale  # type: ignore[misc]  # a property of the class, not of objects
         methods_need_threads_of_jax(cls)
 
     def value(self, pairs: Pairs) -> jax.Array:

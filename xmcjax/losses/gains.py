@@ -63,7 +63,7 @@ def smooth_topk_hinge(h, k: int, gamma, variant: Variant) -> Any:
     behind = rows_behind(h.shape) if h.ndim == 2 else 0
     with jax.enable_x64(True):
         value = _value(jnp.asarray(repeated(h, behind)), jnp.asarray(gamma, h.dtype), k, variant)
-    return np.asarray(value)[: len(h)]
+    return np.asarray(value)[: len(h)] if behind else np.asarray(value)
 
 
 def positive(h) -> Any:

@@ -25,8 +25,9 @@ def of_common_size(
         y: the class of each row, [n].
         C: weight of the losses, a number or [n].
     """
-    n, little = len(y), _LITTLE * float(np.min(C))
-    if not X.shape[1] or n > _ROWS or little < np.finfo(np.float32).tiny:
+    # rows of weight 0 have no loss
+    n, little = len(y), _LITTLE * float(np.min(C, where=np.greater(C, 0), initial=np.inf))
+    if not X.shape[1] or n > _ROWS or not np.finfo(np.float32).tiny <= little < np.inf:
         return X, y, C
     length = functools.partial(filled_length, least=_LEAST)
     rows, entries = rows_and_entries(X, length)
