@@ -332,7 +332,11 @@ def least_expected_loss(u: np.ndarray, probabilities: np.ndarray, loss, tree: Hi
 
 def remedy(dtype) -> str:
     """What to do about fits in this precision that did not converge."""
-    finer = "use float64" if dtype == np.float32 else "take smaller v, whose products are rounded less"
+    less = (
+        "take smaller v, or for a linear kernel features with means of about 0, "
+        "whose products are rounded less"
+    )
+    finer = "use float64" if dtype == np.float32 else less
     return f"raise max_iter, max_cg or tol, or {finer}"
 
 

@@ -2,12 +2,20 @@
 
 The gradient of Φ is K̃ r with r = α + g, and its Hessian K̃ + K̃ W K̃ is no less than K̃ where the likelihood is
 convex. Hence Φ(α) − min Φ ≤ ½ rᵀK̃ r.
+
+Where K̃ is large along some direction, as along 1 of a linear kernel of features with a large mean, rounding
+alone leaves more than a small part of Φ there, though Φ hardly changes: W K̃ is as large. By duality, of any β
+in the range of −s ∂ℓ/∂u,
+
+    Φ(α) − min Φ ≤ Σ_i s_i (ℓ_i(u_i) + ℓ*_i(−β_i/s_i) + β_iᵀu_i/s_i) + ½ (α − β)ᵀK̃ (α − β),
+
+the bound above for β = α − r. That for the β nearest to α has no K̃ but of what is not in the range.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +24,10 @@ import numpy as np
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax._options import Real
 from xmcjax.solvers._base import Status
+from xmcjax.solvers.kernel_multinomial._likelihoods import WithConjugate
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, without_lone_axis
 from xmcjax.solvers.kernel_multinomial._run import run
+from xmcjax.solvers.kernel_multinomial._some_classes import SomeClasses
 from xmcjax.solvers.kernel_multinomial._state import (
     ROUNDED,
     State,
@@ -44,7 +54,7 @@ def run_to_excess(
     excess: float | None = None,
     observe: Callable[[State], None] | None = None,
 ) -> State:
-    """As :func:`run`, and until ½ rᵀK̃ r ≤ excess · Φ: the relative tolerance of the objective.
+    """As :func:`run`, and until Φ is above its minimum by excess · Φ at most: its relative tolerance.
 
     A lane that ends otherwise, not at the limit of steps, makes one more: it has converged where that has.
 
@@ -77,7 +87,7 @@ def run_to_excess(
     first = hp
     state = run(problem, hp, state, observe)
     for attempt in range(_ATTEMPTS + 1):
-        above = _relative_excess(problem, state) / excess
+        above = _relative_excess(problem, state, excess) / excess
         far = _have_status(state, Status.CONVERGED) & ~(above <= 1)
         on = far & np.isfinite(above)
         if attempt == _ATTEMPTS or not on.any():
@@ -110,17 +120,21 @@ def _judged(problem: KernelProblem, hp: HParams, state: State, excess: float) ->
     if others.any():
         state = _chosen(others, _polished(matrices, hp, state), state)
         small = np.asarray(state.residual) <= ROUNDED * float(hp.tolerance)
-        near = _relative_excess(problem, state) <= excess
+        near = _relative_excess(problem, state, excess) <= excess
         state = _with_status(state, others & small & near, Status.CONVERGED)
     return state
 
 
-def _relative_excess(problem: KernelProblem, state: State) -> np.ndarray:
-    """½ rᵀK̃ r / Φ of each lane, [B]."""
-    excess, value = (
-        np.asarray(a, np.float64) for a in (_excess(problem.matrices_only(), state), state.value)
-    )
-    return excess / np.maximum(value, 1e-300)
+def _relative_excess(problem: KernelProblem, state: State, enough: float) -> np.ndarray:
+    """A bound of Φ over its minimum, as a part of Φ, [B]; the smaller of two where one is not enough."""
+    matrices = problem.matrices_only()
+    value = np.maximum(np.asarray(state.value, np.float64), 1e-300)
+    excess = np.asarray(_excess(matrices, state), np.float64) / value
+    likelihood = problem.likelihood
+    of_classes = likelihood.likelihood if isinstance(likelihood, SomeClasses) else likelihood
+    if (excess <= enough).all() or not isinstance(of_classes, WithConjugate):
+        return excess
+    return np.fmin(excess, np.asarray(_excess_by_duality(matrices, state), np.float64) / value)
 
 
 def _have_status(state: State, *statuses: Status) -> np.ndarray:
@@ -196,3 +210,18 @@ def _excess(problem: KernelProblem, state: State) -> jax.Array:
     """½ rᵀK̃ r, [B]."""
     r = residuals(problem, state.alpha, state.u, problem.likelihood.probabilities(state.u))
     return jnp.sum(r * problem.kernel.matmat(r), axis=(0, 1)) / 2
+
+
+@jax.jit
+@without_lone_axis
+def _excess_by_duality(problem: KernelProblem, state: State) -> jax.Array:
+    """The bound for the β nearest to α, and for what rounding of u hides from it, [B]."""
+    likelihood: Any = problem.likelihood
+    kernel, weight = problem.kernel, problem.weight[:, None]
+    gaps, beta = likelihood.fenchel_gap(state.u, state.alpha / jnp.where(weight > 0, weight, 1))
+    outside = jnp.where(weight > 0, state.alpha - weight * beta, 0)
+    bound = jnp.sum(problem.weight * gaps, axis=0)
+    bound = bound + jnp.sum(outside * kernel.matmat(outside), axis=(0, 1)) / 2
+    # ∂²ℓ/∂u² is ½ at most
+    rounded = jnp.finfo(state.u.dtype).eps * kernel.matmat(jnp.abs(state.alpha))
+    return bound + jnp.sum(weight * rounded * rounded, axis=(0, 1)) / 4

@@ -57,6 +57,21 @@ class Likelihood(Protocol):
         ...
 
 
+@runtime_checkable
+class WithConjugate(Protocol):
+    """A convex likelihood of which the conjugate is known.
+
+    Example:
+        >>> from xmcjax.solvers.kernel_multinomial import Softmax
+        >>> isinstance(Softmax(jnp.array([[[True], [False]]])), WithConjugate)
+        True
+    """
+
+    def fenchel_gap(self, u: jax.Array, alpha: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(ℓ_i(u_i) + ℓ*_i(−β_i) + β_iᵀu_i, [n, B]; β, the slopes less their sign that are near α)."""
+        ...
+
+
 def _exponentials(u: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(e^{u − m}, m), m the largest u of each row: one expression, which log Z and π have in common."""
     top = jax.lax.stop_gradient(jnp.max(u, axis=1, keepdims=True))
@@ -117,6 +132,14 @@ class Softmax:
     def in_range(self, alpha: jax.Array) -> jax.Array:
         return alpha - jnp.mean(alpha, axis=1, keepdims=True)
 
+    def fenchel_gap(self, u: jax.Array, alpha: jax.Array) -> tuple[jax.Array, jax.Array]:
+        # Σ_c q_c log(q_c / π_c) with β = y − q
+        y = self.y.astype(u.dtype)
+        q = jnp.maximum(y - alpha, 0)
+        q = q / jnp.sum(q, axis=1, keepdims=True)
+        log_pi = u - log_partition(u)[:, None]
+        return jnp.sum(jax.scipy.special.xlogy(q, q) - q * log_pi, axis=1), y - q
+
 
 @methods_need_threads_of_jax
 @pytree(data_fields=["y"], meta_fields=[])
@@ -157,3 +180,10 @@ class OneVsRest:
 
     def in_range(self, alpha: jax.Array) -> jax.Array:
         return alpha
+
+    def fenchel_gap(self, u: jax.Array, alpha: jax.Array) -> tuple[jax.Array, jax.Array]:
+        # the same of q and 1 − q
+        y, xlogy = self.y.astype(u.dtype), jax.scipy.special.xlogy
+        q = jnp.clip(y - alpha, 0, 1)
+        entropy = xlogy(q, q) + xlogy(1 - q, 1 - q)
+        return jnp.sum(entropy + q * jax.nn.softplus(-u) + (1 - q) * jax.nn.softplus(u), axis=1), y - q

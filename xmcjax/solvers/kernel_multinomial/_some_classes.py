@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -65,3 +66,8 @@ class SomeClasses:
 
     def in_range(self, alpha: jax.Array) -> jax.Array:
         return self._among_all(self.likelihood.in_range(self._of(alpha)))
+
+    def fenchel_gap(self, u: jax.Array, alpha: jax.Array) -> tuple[jax.Array, jax.Array]:
+        likelihood: Any = self.likelihood
+        gaps, beta = likelihood.fenchel_gap(self._of(u), self._of(alpha))
+        return gaps, self._among_all(beta)
