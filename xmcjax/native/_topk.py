@@ -80,10 +80,10 @@ def _by_kernel(a: jax.Array, k: int, twin: Callable) -> tuple[jax.Array, jax.Arr
     def found(a):
         # asked for the rows of a device, whose axes are Manual where those of the mesh are Explicit
         branches: dict[str, Callable] = {"default": functools.partial(twin, k=k)}
-        if topk_by_kernel(a, k):
-            branches[PLATFORM] = _over_rows(k)
         if twin is not _sorted and _values_by_kernel(a):  # places are not asked for
             branches["cpu"] = functools.partial(_without_places, _on_host, k=k)
+        if topk_by_kernel(a, k):
+            branches[PLATFORM] = _over_rows(k)
         return jax.lax.platform_dependent(a, **branches)
 
     return by_rows(found, a, results=0, rows=("k", "k"))
