@@ -98,6 +98,7 @@ CONVERTED = {
     "estimators._continuation.Continued.prepare.starts": OWN,
     "estimators._continuation.Weights.at": OWN,
     "estimators._continuation.weights_of": CHECKED,
+    "estimators._kernel_precision._norms2": CHECKED,
     "estimators._kernel_scores._points": DENSE,
     "estimators._kernel_parts.least_expected_loss": DENSE,
     "estimators._label_rows.BestLabelScore.score": "checked by checked_truth",

@@ -287,6 +287,26 @@ def test_a_second_ctrl_c_leaves_a_thread_that_compiles(files, tmp_path):
     assert done.stderr.strip() == "xmcjax train: interrupted; what is complete stays on disk"
 
 
+AT_THE_END = """
+import atexit, os, signal, sys
+from xmcjax.cli.main import main
+from xmcjax.models import ShardWriter
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def send(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+ShardWriter.add = send
+atexit.register(send)
+sys.exit(main())
+"""
+
+
+def test_a_second_ctrl_c_at_the_end_of_python_says_nothing(files, tmp_path):
+    done = python(AT_THE_END, "train", "--train", files / "train.txt", "--model", tmp_path / "m", timeout=60)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.strip() == "xmcjax train: interrupted; what is complete stays on disk"
+
+
 ON_NODES = """
 import os, signal, sys
 from xmcjax.cli.main import main

@@ -78,8 +78,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     with _escaping(sys.stdout):
         status = _answer(arguments)
-    if argv is None and has_left():  # the process is the command's own
-        end_now(status)
+    if argv is None:  # the process is the command's own
+        if has_left():
+            end_now(status)
+        if status == SIGNALLED + signal.SIGINT:
+            # another Ctrl-C, while Python ends, ends the process and says nothing
+            signal.signal(signal.SIGINT, lambda *_: end_now(status))
     return status
 
 
