@@ -69,7 +69,7 @@ def test_the_page_has_the_names_of_the_raw_features(xmcjax, folder):
 
 
 def test_transforms_tell_their_order():
-    X = np.float32([[0, 1, 0], [0, 1, 2], [0, 1, 0]])
+    X = np.array([[0, 1, 0], [0, 1, 2], [0, 1, 0]], np.float32)
     transforms = fit_transforms("frequency,unit", X)
     np.testing.assert_array_equal(X[:, transforms.order] > 0, transforms.apply(X) > 0)
     assert fit_transforms("unit", X).order is None
