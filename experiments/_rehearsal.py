@@ -6,6 +6,8 @@ import importlib.metadata
 from collections.abc import Mapping
 from pathlib import Path
 
+#: In the environment of a process on one core.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 #: In the environment of a rehearsal, whose numbers nobody reads.
 REHEARSAL = "XMCJAX_REHEARSAL"
 
@@ -40,5 +42,4 @@ def rehearsal(environment: Mapping[str, str], programs: Path) -> dict[str, str]:
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
-    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return quick(environment) | kept | threads | {REHEARSAL: "1"}
+    return quick(environment) | kept | ONE_THREAD | {REHEARSAL: "1"}

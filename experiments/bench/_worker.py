@@ -19,10 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from experiments import _one_vs_all
-from experiments._rehearsal import REHEARSAL
+from experiments._rehearsal import ONE_THREAD, REHEARSAL
 
 ROOT = Path(__file__).resolve().parents[2]
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def ask(run: str, folder: Path, processors: list[int], **options) -> dict:

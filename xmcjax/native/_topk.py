@@ -81,7 +81,7 @@ def _by_kernel(a: jax.Array, k: int, twin: Callable) -> tuple[jax.Array, jax.Arr
         # asked for the rows of a device, whose axes are Manual where those of the mesh are Explicit
         branches: dict[str, Callable] = {"default": functools.partial(twin, k=k)}
         if twin is not _sorted and _values_by_kernel(a):  # places are not asked for
-            branches["cpu"] = functools.partial(_without_places, _on_host, k=k)
+            branches["cpu"] = _over_rows_of_host(k)
         if topk_by_kernel(a, k):
             branches[PLATFORM] = _over_rows(k)
         return jax.lax.platform_dependent(a, **branches)
@@ -106,13 +106,9 @@ def _over_rows(k: int) -> Callable:
     return over_rows(made, entries=(), results=0, rows=("k", "k"))
 
 
-def _on_host(a: jax.Array, k: int) -> jax.Array:
-    return _over_rows_of_host(k)(a)[0]
-
-
 @functools.cache
 def _over_rows_of_host(k: int) -> Callable:
-    """a -> the values that the kernel of the host finds."""
+    """a -> the values that the kernel of the host finds, with places, -1 for those of −∞."""
 
     def made(a):
         z = a.reshape(-1, a.shape[-1])
@@ -122,6 +118,6 @@ def _over_rows_of_host(k: int) -> Callable:
         found = call("best_labels", z=z, first_label=jnp.int32(0), threads=1, scores=scores, best=best)
         # NaN is nowhere among them
         top = jnp.where(jnp.any(jnp.isnan(z), axis=-1, keepdims=True), jnp.nan, found["scores"])
-        return (top.reshape(*a.shape[:-1], k),)
+        return tuple(each.reshape(*a.shape[:-1], k) for each in (top, found["best"]))
 
-    return over_rows(made, entries=(), results=0, rows=("k",))
+    return over_rows(made, entries=(), results=0, rows=("k", "k"))

@@ -194,7 +194,7 @@ class _InJax:
     def epochs(self, tol: float, alpha) -> Ended:
         """Coordinate ascent, from where it ended."""
         hp = HParams(tol, min(self._most, _EPOCHS), self._shrinking)
-        begin = self._filled(alpha) if alpha.size else None
+        begin = self._filled(alpha)
         state = self._state or init(self._problem, jax.random.key(self._seed), begin)
         state = run_epochs(self._problem, hp, state._replace(status=jnp.int32(Status.RUNNING)))
         self._state, self.epochs_made = state, int(state.epoch)
@@ -207,9 +207,10 @@ class _InJax:
         return Ended(sp.csr_array(alpha), float(state.gap))
 
     def _filled(self, alpha: sp.csr_array) -> np.ndarray:
-        """Dual variables with zeros for the rows behind."""
+        """Dual variables with zeros for the rows behind, or for all where there are none, of shape [0, 0]."""
         whole = np.zeros((len(self._problem.y), self._problem.classes))
-        whole[: self._n] = alpha.toarray()
+        if alpha.size:
+            whole[: self._n] = alpha.toarray()
         return whole
 
     def _tell(self, method: str, gap: float, alpha) -> None:
@@ -223,8 +224,7 @@ class _InJax:
         with jax.enable_x64(True):
             problem = dataclasses.replace(self._problem, rows=None)  # products are enough
             wide, accuracy = jax.tree.map(_wide, problem), Accuracy(np.dtype(np.float64), tol)
-            start = self._filled(alpha) if alpha.size else np.zeros((len(wide.y), wide.classes))
-            point = awaited(_proximal.begin, wide, start)
+            point = awaited(_proximal.begin, wide, self._filled(alpha))
             while True:
                 most = jnp.int32(self._most - self.epochs_made - before - int(point.newton_steps))
                 point = awaited(_proximal.advance, wide, accuracy.eps, point, most)
