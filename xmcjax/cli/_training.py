@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from xmcjax import __version__
 from xmcjax._device_memory import ran_out
 from xmcjax._links import CALIBRATED
-from xmcjax._systems import FIRST_SYSTEM
+from xmcjax._systems import FIRST_SYSTEM, saved_by_estimator
 from xmcjax._topology import Share
 from xmcjax.cli._calibration import calibrate, check_calibration
 from xmcjax.cli._cluster import Cluster
@@ -292,9 +292,7 @@ def refuse_saved(directory: Path, stored: dict[str, Any], system: str = FIRST_SY
     Raises:
         ModelError: an estimator has saved it.
     """
-    if stored.get("system", FIRST_SYSTEM) != system or "parameters" not in stored:
-        return
-    if system == FIRST_SYSTEM or "data" not in stored:  # runs of the other systems have parameters too
+    if stored.get("system", FIRST_SYSTEM) == system and saved_by_estimator(stored):
         raise ModelError(
             f"{directory}: expected a model of xmcjax train, found one that an estimator saved, which is no "
             "run to resume"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from xmcjax._arguments import flag
-from xmcjax._systems import FIRST_SYSTEM
+from xmcjax._systems import saved_by_estimator
 from xmcjax.models._calibration import Calibration, write_calibration
 from xmcjax.models._errors import ModelError
 from xmcjax.models._linear import LinearModel
@@ -98,9 +98,9 @@ def _check_part(model: LinearModel) -> None:
     """Whether a model may be one of several parts: those that name arguments have all labels."""
     if "parameters" not in model.meta:
         return
-    system, found = model.meta.get("system"), "a model that an estimator saved"
-    if system != FIRST_SYSTEM and "data" in model.meta:  # of xmcjax train, which saves an estimator
-        found = f"a model of the system {system}"
+    found = f"a model of the system {model.meta.get('system')}"
+    if saved_by_estimator(model.meta):
+        found = "a model that an estimator saved"
     raise ModelError(
         f"{model.directory}: expected a part of a one-vs-all training, found {found}, which is no part to "
         "merge"
