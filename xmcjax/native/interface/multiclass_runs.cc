@@ -217,7 +217,8 @@ void run(RankingNewArgs<T>& args) {
 template <class T>
 void run(DenseSplittingArgs<T>& args) {
   expect(args.map >= kMapBox && args.map <= kMapTopK, "a map from 0 to 4");
-  expect(args.k >= 1 && args.k < args.classes, "k from 1 to one less than the classes");
+  const bool single = args.map == kMapSigned || args.map == kMapSignedRay;  // a class may stand alone
+  expect(args.k >= 1 && (single || args.k < args.classes), "k from 1 to one less than the classes");
   expect(args.lanes > 0 && args.lanes % kRowTile == 0, "rows side by side in a multiple of 64");
   const int64_t room = args.blocks * args.lanes;
   expect(args.instances > room - args.lanes && args.instances <= room,

@@ -6,12 +6,15 @@ The problem of a label, with a feature of value 1 for its bias and costs c_i of 
     max D(α) = Σ_i α_i − ½ ‖Σ_i y_i α_i x_i‖²,    0 ≤ α_i ≤ c_i.
 
 Native coordinate ascent solves some labels at a time (:class:`xmcjax.native.SeparateAscent`). Where features
-are few or dense, what it does not end goes to the other methods of :func:`run`, label by label. P(w) − D(α),
+are dense, what it does not end goes to steps for all rows at once (:mod:`xmcjax.solvers._admm_dense`), a label
+at a time: with rows y_i x_i it is a problem of one class, and all labels have the eigenvectors of XᵀX. Where
+features are few or dense, what is left goes to the other methods of :func:`run`, label by label. P(w) − D(α),
 worked out in float64, bounds how far P(w) is from its minimum, whatever rounding did before.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -19,18 +22,27 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse, native
+from xmcjax.solvers import _admm_dense
+from xmcjax.solvers._admm_blocks import Basis
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import LONGER
+from xmcjax.solvers._host_loop import abandonable
 from xmcjax.solvers._products import product, transposed
-from xmcjax.solvers.multiclass_dual._native import canonical, more_than_ascent, multiplied_densely
+from xmcjax.solvers.multiclass_dual._native import (
+    canonical,
+    more_than_ascent,
+    multiplied_densely,
+    passes_of_steps,
+)
 from xmcjax.solvers.multiclass_dual._solve import run
 
 # Bytes of an array of some rows and all labels of a block.
 _BYTES = 16 << 20
 # Part of the tolerance at which ascent ends: what is certified may be a little more.
 _MARGIN = 0.9
-# Passes of ascent after which a label goes to other methods, where there are such.
-_PATIENCE = 300.0
+# Passes of ascent after which a label goes to other methods, where there are such, with dense and with sparse
+# features; and steps for all rows at once that count as a pass.
+_EARLY, _PATIENCE, _STEPS = 60.0, 300.0, 10
 # Times that other methods take up a label again, each with half the tolerance of the last: their gap is that
 # of both classes, of which the one that is kept may have more than its half.
 _AGAIN = 3
@@ -111,30 +123,41 @@ class LabelHinges:
         self._cost = np.broadcast_to(np.asarray(cost, np.float64), X.shape[0])
         self._bias, self._of, self._tol, self._most = bias, labels, tol, passes
         self._more = native.available() and more_than_ascent(self._X)
+        self._steps = passes_of_steps(self._X) if self._more and np.all(self._cost > 0) else 0.0
+        self._basis: Basis | None = None
+        self._of_basis = threading.Lock()
 
     def solved(self, labels: Labels) -> LabelSolution:
         """Solves the problems of some labels. What a label comes to does not depend on the others."""
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             if not native.available():
                 return self._by_one(labels, np.full(len(labels.numbers), self._most))
-            most = min(self._most, _PATIENCE) if self._more else self._most
+            most = min(self._most, _EARLY if self._dense else _PATIENCE) if self._more else self._most
             ended, alpha = self._ascended(self._X, labels, most)
+            which = self._behind(ended) if self._steps else np.zeros(0, np.int64)
+            if which.size:
+                left = np.minimum(self._most - ended.passes, self._steps)
+                self._improve(ended, which, self._by_steps(labels.some(which), left[which]))
+            which = self._behind(ended)
             left = self._most - ended.passes
-            behind = np.isin(ended.status, (Status.STALLED, Status.MAX_STEPS)) & (left >= 1)
             if self._more:
-                which = np.flatnonzero(behind)
                 if which.size:
                     again = self._by_one(labels.some(which), left[which], sp.csc_array(alpha)[:, which])
                     self._improve(ended, which, again)
             elif self._X.dtype != np.float64:
                 # rounding to float32 may be the reason
-                which = np.flatnonzero(behind & (ended.status == Status.STALLED))
+                which = which[ended.status[which] == Status.STALLED]
                 wide = self._wide(slice(0, self._X.shape[0])) if which.size else self._X
                 for passes in np.unique(left[which]):
                     same = which[left[which] == passes]
                     again, _ = self._ascended(wide, labels.some(same), float(passes))
                     self._improve(ended, same, again)
             return ended
+
+    def _behind(self, ended: LabelSolution) -> np.ndarray:
+        """Places of labels that have not ended and may make more passes."""
+        unsolved = np.isin(ended.status, (Status.STALLED, Status.MAX_STEPS))
+        return np.flatnonzero(unsolved & (self._most - ended.passes >= 1))
 
     def _improve(self, ended: LabelSolution, which: np.ndarray, again: LabelSolution) -> None:
         """Takes of two solutions of some labels the smaller P, and the gap to the larger D."""
@@ -163,6 +186,41 @@ class LabelHinges:
         passes, alpha = point.ended().passes, sp.csr_array(point.alpha)
         return self._certified(labels, alpha, passes, passes >= most), alpha
 
+    def _by_steps(self, labels: Labels, most: np.ndarray) -> LabelSolution:
+        """Steps for all rows at once, for each label by itself.
+
+        Args:
+            labels: k of them.
+            most: passes that each may make, [k].
+        """
+        basis, n = self._eigenvectors(), self._X.shape[0]
+        assert basis.rows is not None
+        own, none = np.zeros(n, np.int32), sp.csr_array((n, 1))
+        alpha, weights, passes = [], [], np.zeros(len(most))
+        for k in range(len(most)):
+            has, cost = self._of_label(labels, k)
+            signed = basis._replace(rows=np.where(has, 1.0, -1.0)[:, None] * basis.rows)
+            steps = _admm_dense.Method(signed, own, 1, "ovr", cost)
+            found = steps(none, _MARGIN * self._tol, max(1, int(_STEPS * most[k])))
+            alpha.append(sp.csc_array(found.alpha))
+            weights.append(found.W[:, 0].astype(self._X.dtype))
+            passes[k] = found.steps / _STEPS
+        W = np.stack(weights, axis=1)
+        return self._certified(labels, sp.csr_array(sp.hstack(alpha)), passes, passes >= most, W)
+
+    def _eigenvectors(self) -> Basis:
+        """The basis of the features that all labels have, with the features in it."""
+        with self._of_basis:
+            if self._basis is None:
+                basis = abandonable(lambda: _admm_dense.basis_of(self._X.toarray()))
+                self._basis = basis._replace(rows=basis.part(slice(0, self._X.shape[0])))
+            return self._basis
+
+    def _of_label(self, labels: Labels, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of each row, whether it has the k-th of some labels, and its cost."""
+        has = labels.rows[:, [k]].toarray()[:, 0] != 0
+        return has, np.where(has, labels.positive[k], labels.negative[k]) * self._cost
+
     def _by_one(
         self, labels: Labels, most: np.ndarray, start: sp.csc_array | None = None, again: int = _AGAIN
     ) -> LabelSolution:
@@ -176,14 +234,12 @@ class LabelHinges:
         """
         alpha, weights, passes, status = [], [], [], []
         for k in range(len(labels.numbers)):
-            some = labels.some(np.array([k]))
-            y = 1 - some.rows.toarray()[:, 0].astype(np.int32)  # the class 0 has the label
-            C = np.where(y == 0, some.positive, some.negative) * self._cost
+            has, cost = self._of_label(labels, k)
             found = run(
                 self._X,
-                y,
+                np.where(has, 0, 1).astype(np.int32),  # the class 0 has the label
                 formulation="ovr",
-                C=C,
+                C=cost,
                 classes=2,
                 tol=_MARGIN * self._tol / 2 ** (_AGAIN - again),
                 max_epochs=max(1, int(most[k])),

@@ -330,6 +330,18 @@ def more_than_ascent(rows: sp.csr_array) -> bool:
     return d <= _DIRECT or (multiplied_densely(rows) and _admm_dense.fits(n, d, 2))
 
 
+def passes_of_steps(rows: sp.csr_array) -> float:
+    """Passes at most that steps for all rows at once have for one label against the rest.
+
+    They are none where features are sparse or too many, and where systems of Newton's method are so small that it
+    comes before; some where it costs little.
+    """
+    n, d = rows.shape
+    if not (multiplied_densely(rows) and _admm_dense.fits(n, d, 1)) or d <= _UNKNOWNS["ovr"]:
+        return 0.0
+    return _BRIEF if d <= _SEPARATE_FEW else math.inf
+
+
 def described(search: Search, violation: float, left: float, formulation: str | Formulation) -> dict:
     """The fields of ``Solution`` that follow from a search that has ended with so many passes left."""
     found = search.found
