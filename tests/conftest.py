@@ -13,6 +13,9 @@ from experiments._rehearsal import quick
 
 # Most of the tests' time is compilation. Child processes inherit it; 0 tests what users compile.
 os.environ.update(quick(os.environ))
+# Beside other workers, threads of BLAS wait for each other, busy, for longer than a product of small matrices
+# takes. Child processes inherit it; a test of threads sets their number.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Many tests are of the CPU's kernels and of their bits; a GPU in the machine is for what is asked for there.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Tests of commands leave nothing in the home directory.
@@ -20,10 +23,14 @@ os.environ.setdefault("XMCJAX_CACHE", "0")
 
 import jax
 import pytest
+import threadpoolctl
 
 from tests.support import cuda_builds
 from tests.support.processes import CORES
 from xmcjax import native
+
+# NumPy comes before this file where pytest-randomly imports it.
+threadpoolctl.threadpool_limits(int(os.environ["OPENBLAS_NUM_THREADS"]), "blas")
 
 ROOT = Path(__file__).resolve().parent.parent
 # It is kept as long as this process lives.
