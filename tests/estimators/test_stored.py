@@ -350,6 +350,8 @@ HOSTILE = [
     lambda meta, arrays: arrays.pop("v"),
     # of what the kernel is made of: hyperparameters, training rows, factors
     *(lambda meta, arrays, n=n: arrays.update({f"{n}": arrays[f"{n}"].reshape(-1)[:0]}) for n in range(3)),
+    # one norm, or one offset, for all points
+    *(lambda meta, arrays, n=n: arrays.update({f"{n}": arrays[f"{n}"][:1]}) for n in (2, 3)),
 ]
 
 
