@@ -333,8 +333,8 @@ def more_than_ascent(rows: sp.csr_array) -> bool:
 def passes_of_steps(rows: sp.csr_array) -> float:
     """Passes at most that steps for all rows at once have for one label against the rest.
 
-    They are none where features are sparse or too many, and where systems of Newton's method are so small that
-    it comes before; some where it costs little.
+    They are none where features are sparse or too many, and where systems of Newton's method are so small
+    that it comes before; some where it costs little.
     """
     n, d = rows.shape
     if not (multiplied_densely(rows) and _admm_dense.fits(n, d, 1)) or d <= _UNKNOWNS["ovr"]:
