@@ -8,8 +8,8 @@ The problem of a label, with a feature of value 1 for its bias and costs c_i of 
 Native coordinate ascent solves some labels at a time (:class:`xmcjax.native.SeparateAscent`). Where features
 are dense, what it does not end goes to steps for all rows at once (:mod:`xmcjax.solvers._admm_dense`), a
 label at a time: with rows y_i x_i it is a problem of one class, and all labels have the eigenvectors of XᵀX.
-Where features are few or dense, what is left goes to the other methods of :func:`run`, label by label. P(w) − D(α),
-worked out in float64, bounds how far P(w) is from its minimum, whatever rounding did before.
+Where features are few or dense, what is left goes to the other methods of :func:`run`, label by label.
+P(w) − D(α), worked out in float64, bounds how far P(w) is from its minimum, whatever rounding did before.
 """
 
 from __future__ import annotations
