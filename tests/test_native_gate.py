@@ -166,7 +166,7 @@ CONVERTED = {
     "solvers.multiclass_dual._labels.LabelHinges._by_one": OWN,
     "solvers.multiclass_dual._labels.LabelHinges.solved": OWN,
     "solvers.multiclass_dual._labels.LabelHinges._parts": "the trainer's, checked",
-    "solvers.multiclass_dual._labels.LabelHinges._by_steps": "the trainer's, checked",
+    "solvers.multiclass_dual._labels.LabelHinges._by_steps": OWN,
     "solvers.multiclass_dual._labels.Labels.some": "the trainer's, checked",
     "solvers.multiclass_dual._multilabel._Methods._in_jax": OWN,
     "solvers.multiclass_dual._multilabel._checked_labels": CHECKED,

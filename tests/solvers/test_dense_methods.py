@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
+from tests.support.internals import admm_dense
 from tests.support.problems import needs_native
 from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
@@ -122,6 +123,35 @@ def test_a_label_that_ascent_does_not_end_goes_to_other_methods(kind, weighted):
     losses = np.maximum(1 - sign * (X @ found.W[:-1] + bias), 0)
     value = (found.W**2).sum(axis=0) / 2 + (np.broadcast_to(cost, 40)[:, None] * losses).sum(axis=0)
     np.testing.assert_allclose(value, found.value, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_labels_over_dense_features_end_by_steps_in_one_basis(dtype, monkeypatch):
+    """Each has the optimum of its problem of two classes, and the same bits by itself."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(150, 40)).astype(dtype)
+    Y = np.stack([X[:, 0] + 2 * rng.normal(size=150) > t for t in (-1, 0, 1.5)], axis=1)
+    cost, positive = rng.uniform(50, 100, 150), np.array([1.0, 2.0, 0.5])
+    labels = md.Labels(np.arange(3), sp.csc_array(Y.astype(float)), positive, np.ones(3))
+    made, basis_of = [], admm_dense.basis_of
+    monkeypatch.setattr(admm_dense, "basis_of", lambda X: made.append(X) or basis_of(X))
+    hinges = md.LabelHinges(X, dtype, cost, False, 3, 1e-4, 1000.0)
+    found = hinges.solved(labels)
+    assert found.status.tolist() == [Status.CONVERGED] * 3
+    assert np.all(found.passes > 60) and len(made) == 1  # not by ascent alone, nor by a basis for each
+    sign = np.where(Y, 1, -1)
+    C = np.where(Y, positive, 1.0) * cost[:, None]
+    W = found.W.astype(float)
+    value = (W**2).sum(axis=0) / 2 + (C * np.maximum(1 - sign * (X @ W), 0)).sum(axis=0)
+    np.testing.assert_allclose(value, found.value, rtol=1e-9)
+    for k in range(3):
+        alone = hinges.solved(labels.some(np.array([k])))
+        np.testing.assert_array_equal(alone.W[:, 0], found.W[:, k])
+        options = dict(formulation="ovr", C=C[:, k], classes=2, tol=1e-6)
+        both = md.run(X.astype(float), 1 - Y[:, k].astype(int), **options)
+        assert both.status == Status.CONVERGED
+        # its other class is the same problem with the signs turned
+        np.testing.assert_allclose(value[k], both.primal / 2, rtol=1.1e-4)
 
 
 @pytest.mark.parametrize("native", [True, False])

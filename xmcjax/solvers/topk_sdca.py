@@ -78,9 +78,8 @@ _DENSE = 0.25
 # text needs a few dozen.
 _PATIENCE = 400
 # Where features are dense and steps for all rows at once are not the first: epochs at least before they
-# take over, and the part of the epochs allowed that is left to them at least. So many of those steps count
-# as an epoch.
-_LEAST, _SHARE, _STEPS = 20, 0.8, 10
+# take over, and the part of the epochs allowed that is left to them at least.
+_LEAST, _SHARE = 20, 0.8
 # Dual variables up to which there are steps for all rows at once of the entropy, and the epochs before them.
 _ENTROPIC, _EPOCHS = 1 << 16, 100
 # Weights up to which the solver of Crammer and Singer's SVM has Newton's method, and the part of the epochs
@@ -337,7 +336,9 @@ def solve(
 
         def told(gap: float, count: int, alpha) -> None:
             if observe is not None:
-                observe(Progress("steps for all rows at once", made + count / _STEPS, gap, alpha))
+                observe(
+                    Progress("steps for all rows at once", made + count / _admm_dense.OF_A_PASS, gap, alpha)
+                )
 
         K = np.asarray(op.K) if isinstance(op, Gram) else None
         features = X if K is None else abandonable(lambda: _admm_dense.basis_of_products(K))
@@ -346,8 +347,8 @@ def solve(
         def admm(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made
             start = alpha if alpha.size else sp.csr_array((n, m))
-            found = steps(start, target, _STEPS * (here - made))
-            made += -(-found.steps // _STEPS)
+            found = steps(start, target, _admm_dense.OF_A_PASS * (here - made))
+            made += -(-found.steps // _admm_dense.OF_A_PASS)
             return Ended(found.alpha, found.gap, found.W)
 
         search.attempt(admm, lambda: here - made)

@@ -40,9 +40,9 @@ from xmcjax.solvers.multiclass_dual._solve import run
 _BYTES = 16 << 20
 # Part of the tolerance at which ascent ends: what is certified may be a little more.
 _MARGIN = 0.9
-# Passes of ascent after which a label goes to other methods, where there are such, with dense and with sparse
-# features; and steps for all rows at once that count as a pass.
-_EARLY, _PATIENCE, _STEPS = 60.0, 300.0, 10
+# Passes of ascent after which a label goes to steps for all rows at once, and to other methods where there
+# are no such steps.
+_EARLY, _PATIENCE = 60.0, 300.0
 # Times that other methods take up a label again, each with half the tolerance of the last: their gap is that
 # of both classes, of which the one that is kept may have more than its half.
 _AGAIN = 3
@@ -123,7 +123,10 @@ class LabelHinges:
         self._cost = np.broadcast_to(np.asarray(cost, np.float64), X.shape[0])
         self._bias, self._of, self._tol, self._most = bias, labels, tol, passes
         self._more = native.available() and more_than_ascent(self._X)
+        # the bounds of steps are above 0
         self._steps = passes_of_steps(self._X) if self._more and np.all(self._cost > 0) else 0.0
+        patience = _EARLY if self._steps else _PATIENCE
+        self._ascent = min(passes, patience) if self._more else passes
         self._basis: Basis | None = None
         self._of_basis = threading.Lock()
 
@@ -132,10 +135,8 @@ class LabelHinges:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             if not native.available():
                 return self._by_one(labels, np.full(len(labels.numbers), self._most))
-            most = min(self._most, _EARLY if self._dense else _PATIENCE) if self._more else self._most
-            ended, alpha = self._ascended(self._X, labels, most)
-            which = self._behind(ended) if self._steps else np.zeros(0, np.int64)
-            if which.size:
+            ended, alpha = self._ascended(self._X, labels, self._ascent)
+            if self._steps and (which := self._behind(ended)).size:
                 left = np.minimum(self._most - ended.passes, self._steps)
                 self._improve(ended, which, self._by_steps(labels.some(which), left[which]))
             which = self._behind(ended)
@@ -193,18 +194,19 @@ class LabelHinges:
             labels: k of them.
             most: passes that each may make, [k].
         """
-        basis, n = self._eigenvectors(), self._X.shape[0]
-        assert basis.rows is not None
+        n = self._X.shape[0]
+        basis = self._eigenvectors()
+        features = basis.part(slice(0, n))
         own, none = np.zeros(n, np.int32), sp.csr_array((n, 1))
         alpha, weights, passes = [], [], np.zeros(len(most))
         for k in range(len(most)):
             has, cost = self._of_label(labels, k)
-            signed = basis._replace(rows=np.where(has, 1.0, -1.0)[:, None] * basis.rows)
+            signed = basis._replace(rows=np.where(has, 1.0, -1.0)[:, None] * features)
             steps = _admm_dense.Method(signed, own, 1, "ovr", cost)
-            found = steps(none, _MARGIN * self._tol, max(1, int(_STEPS * most[k])))
+            found = steps(none, _MARGIN * self._tol, int(_admm_dense.OF_A_PASS * most[k]))
             alpha.append(sp.csc_array(found.alpha))
             weights.append(found.W[:, 0].astype(self._X.dtype))
-            passes[k] = found.steps / _STEPS
+            passes[k] = found.steps / _admm_dense.OF_A_PASS
         W = np.stack(weights, axis=1)
         return self._certified(labels, sp.csr_array(sp.hstack(alpha)), passes, passes >= most, W)
 

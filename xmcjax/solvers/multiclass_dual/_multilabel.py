@@ -32,9 +32,9 @@ from xmcjax.solvers.multiclass_dual._solve import Solution
 
 _FORM = Ranking()
 # Passes of ascent after which steps for all rows at once take over, where there are such, with dense features
-# and with few sparse ones, whose passes cost little; and how many of them count as one. Epochs in plain JAX
-# before that, and of one compiled call.
-_PATIENCE, _LONG_PATIENCE, _FEW, _STEPS = 50, 300, 200, 10
+# and with few sparse ones, whose passes cost little. Epochs in plain JAX before that, and of
+# one compiled call.
+_PATIENCE, _LONG_PATIENCE, _FEW = 50, 300, 200
 _EPOCHS, _CALL = 30, 5
 _ASCENT, _ALL_ROWS = "coordinate ascent", "steps for all rows at once"
 
@@ -178,7 +178,7 @@ class _Methods:
             self._observe(Progress(method, self._passes.visited + passes, gap, alpha))
 
     def _told_of_steps(self, gap: float, steps: int, alpha) -> None:
-        self._tell(_ALL_ROWS, gap, alpha, steps / _STEPS)
+        self._tell(_ALL_ROWS, gap, alpha, steps / _admm_dense.OF_A_PASS)
 
     def _ascent(self, rows: sp.csr_array, tol: float, alpha: sp.csr_array, patience: float) -> Ended:
         """Native coordinate ascent."""
@@ -196,8 +196,8 @@ class _Methods:
 
     def _all_rows(self, steps: _admm_dense.Method, tol: float, alpha: sp.csr_array) -> Ended:
         """The alternating direction method of multipliers."""
-        found = steps(alpha, tol, int(_STEPS * self._left()))
-        self._passes.visited += found.steps / _STEPS
+        found = steps(alpha, tol, int(_admm_dense.OF_A_PASS * self._left()))
+        self._passes.visited += found.steps / _admm_dense.OF_A_PASS
         return Ended(found.alpha, found.gap, found.W)
 
     def _in_jax(self, rows: sp.csr_array, tol: float, alpha: sp.csr_array, patience: float) -> Ended:

@@ -39,8 +39,8 @@ _SHARE = 0.8
 _FEW, _FACTORS = 64, 1 << 30
 # Share of the features that are not zero from which on they are taken to be dense.
 _DENSE = 0.25
-# Steps of the alternating direction method that count as a pass, with dense and with sparse features.
-_STEPS, _SPARSE_STEPS = 10, 4
+# Steps of the alternating direction method that count as a pass, with sparse features.
+_SPARSE_STEPS = 4
 # Unknowns of a system that may be factorised. Where there are steps for all rows at once too, Newton's method
 # comes first if the square of the unknowns is so many times the number of rows at most, in one system of all
 # classes and in that of one class; or if it is so small that a factor costs next to nothing.
@@ -214,10 +214,12 @@ class _Methods:
     def _admm(self, tol: float, alpha: sp.csr_array, most: float) -> Ended:
         """The alternating direction method of multipliers, for so many passes at most."""
         if self._steps is None:
-            more: dict[str, Any] = dict(threads=self._shared["threads"], told=self._told_of_steps(_STEPS))
+            more: dict[str, Any] = dict(
+                threads=self._shared["threads"], told=self._told_of_steps(_admm_dense.OF_A_PASS)
+            )
             self._steps = _admm_dense.Method(self._X, self._y, self._m, self._formulation, self._C, **more)
-        found = self._steps(alpha, tol, int(_STEPS * min(self._left(), most)))
-        self._passes.visited += found.steps / _STEPS
+        found = self._steps(alpha, tol, int(_admm_dense.OF_A_PASS * min(self._left(), most)))
+        self._passes.visited += found.steps / _admm_dense.OF_A_PASS
         return Ended(found.alpha, found.gap, found.W)
 
     def _sparse_admm(self, rows: sp.csr_array, tol: float, alpha: sp.csr_array) -> Ended:

@@ -32,8 +32,8 @@ from xmcjax.solvers.multiclass_dual import _native
 # Dual sets of ascent over instances; k is 1.
 _SETS = {"ww": "box", "cs": "topk_alpha"}
 # Epochs after which other methods take over: native steps for all rows at once, the others, and native steps
-# where features are sparse, at most. So many steps count as an epoch.
-_NATIVE_PATIENCE, _PATIENCE, _LATE, _STEPS = 5, 50, 1000, 10
+# where features are sparse, at most.
+_NATIVE_PATIENCE, _PATIENCE, _LATE = 5, 50, 1000
 # Of Weston-Watkins and Crammer-Singer: weights up to which, and dual variables from which on, proximal point
 # steps are faster than those of NumPy for all rows at once, although a program is compiled for them.
 # With as few features and fewer dual variables they follow ascent of one against the rest early.
@@ -119,15 +119,17 @@ def attempt(
 
         def told(gap: float, count: int, alpha) -> None:
             if observe is not None:
-                observe(Progress("steps for all rows at once", made + count / _STEPS, gap, alpha))
+                observe(
+                    Progress("steps for all rows at once", made + count / _admm_dense.OF_A_PASS, gap, alpha)
+                )
 
         steps = _admm_dense.Method(X, y, m, formulation, C, told=told)
 
         def admm(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made
             start = alpha if alpha.size else sp.csr_array((len(y), m))
-            found = steps(start, target, _STEPS * (most - made))
-            made += -(-found.steps // _STEPS)
+            found = steps(start, target, _admm_dense.OF_A_PASS * (most - made))
+            made += -(-found.steps // _admm_dense.OF_A_PASS)
             return Ended(found.alpha, found.gap, found.W)
 
         search.attempt(admm, lambda: most - made)
