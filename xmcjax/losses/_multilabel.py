@@ -142,14 +142,14 @@ def _hinge_conjugate(v, positive, negative, slack):
 
 def _cross_entropy(z, positive, negative, _):
     count = jnp.sum(positive, axis=-1, keepdims=True)
-    share = _shares(positive, z.dtype)
+    counted = jnp.where(count > 0, jnp.where(positive | negative, z, -jnp.inf), 0)
     # differences first: they are exact where they are small, however large the scores
-    first = jnp.argmax(positive, axis=-1, keepdims=True)
-    from_first = z - jnp.take_along_axis(z, first, axis=-1)
-    a = jnp.where(positive | negative, from_first, -jnp.inf)
-    a = jnp.where(count > 0, a, 0)
-    mean = jnp.sum(jnp.where(positive, share * jnp.where(positive, from_first, 0), 0), axis=-1)
-    return jnp.where(count[..., 0] > 0, jax.nn.logsumexp(a, axis=-1) - mean, 0)
+    most = jax.lax.stop_gradient(jnp.max(counted, axis=-1, keepdims=True))
+    most = jnp.where(jnp.isfinite(most), most, 0)
+    log_sum = jnp.log(jnp.sum(jnp.exp(counted - most), axis=-1))
+    share = 1 / jnp.maximum(count, 1).astype(z.dtype)
+    mean = jnp.sum(jnp.where(positive, share * (z - most), 0), axis=-1)
+    return jnp.where(count[..., 0] > 0, log_sum - mean, 0)
 
 
 def _shares(positive, dtype):
