@@ -207,6 +207,9 @@ def test_the_losses_of_one_label_are_those_of_several():
         (losses.softmax_cross_entropy, losses.multilabel_cross_entropy),
     ):
         np.testing.assert_allclose(several(z, t, where=mask() | (t > 0)), one(z, y, where=mask()), rtol=1e-12)
+    # a loss so small that float32 does not see it beside 1
+    z, t = jnp.zeros(6, jnp.float32).at[0].set(20), jnp.asarray([1, -1, -1, -1, -1, -1])
+    np.testing.assert_allclose(losses.multilabel_cross_entropy(z, t), 5 * np.exp(-20.0), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["squared_hinge", "logistic"])

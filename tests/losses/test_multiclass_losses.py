@@ -64,6 +64,17 @@ def test_ties_of_the_truncated_entropy():
     np.testing.assert_allclose(g, [1 / total - 1, share, share, share, np.exp(-1) / total], rtol=1e-13)
 
 
+def test_the_truncated_entropy_of_a_class_far_below_has_the_slope_of_all_others():
+    """Its value has no digits for the log of the number of those classes; in float64 both have."""
+    for m, low in ((10, 1e9), (200, 1e7)):
+        z = jnp.asarray(np.random.default_rng(5).normal(size=m)).at[0].set(-low)
+        slope = jax.grad(losses.truncated_topk_entropy)
+        g, wide = slope(z.astype(jnp.float32), jnp.asarray(0), 3), slope(z + low, jnp.asarray(0), 3)
+        np.testing.assert_allclose(g[0], -1, rtol=1e-5)
+        if low == 1e7:
+            np.testing.assert_allclose(g, wide, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_large_scores(name):
     """±1e4, where a naive exponential is infinite; and differences of 1 between scores of 1e4."""

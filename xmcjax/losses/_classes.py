@@ -64,25 +64,16 @@ class Rows(NamedTuple):
         """z_y, [...]."""
         return jnp.take_along_axis(self.values, self.labels[..., None], axis=-1, mode="clip")[..., 0]
 
-    def margins(self, base: jax.Array | None = None) -> jax.Array:
+    def margins(self) -> jax.Array:
         """a_j = z_j − z_y of the open classes j ≠ y, −∞ elsewhere; [..., m].
 
-        With a base [...] it is what z_j is above that. Differences come first: they are exact where they are
-        small, however large the scores.
+        Differences come first: they are exact where they are small, however large the scores.
         """
-        base = self.at_label() if base is None else base
+        return self.others_above(self.at_label())
+
+    def others_above(self, base: jax.Array) -> jax.Array:
+        """How far the scores of the open classes j ≠ y are above a base [...], −∞ elsewhere; [..., m]."""
         return jnp.where(self.others, self.values - base[..., None], -jnp.inf)
-
-    def base(self, most: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """(z_y, 0); where z_y is farther from `most` [...] than the dtype reaches, (c, c − z_y), c halfway.
-
-        For losses of which E(a + t) = E(a) + t.
-        """
-        own = self.at_label()
-        z = jax.lax.stop_gradient(own)
-        far = jnp.isposinf(most - z) & jnp.isfinite(most) & jnp.isfinite(z)
-        between = most / 2 + z / 2
-        return jnp.where(far, between, own), jnp.where(far, between - own, 0)
 
 
 def whole_rows(array: Maybe) -> Maybe:

@@ -178,23 +178,31 @@ def _topk_entropy(rows: Rows, k: int):
     if k == 1:
         return _cross_entropy(rows)
     top = largest_scores(rows, k)
-    base, rise = rows.base(top[..., 0])
-    least = jax.lax.stop_gradient(base)[..., None]
-    return _of_exponent(_capped_logsumexp(rows.margins(base), top - least, k)[0], rise)
+    most = _finite(top[..., :1])
+    a = rows.others_above(most[..., 0])
+    return _log_loss_above(rows, most[..., 0], _capped_logsumexp(a, top - most, k)[0])
 
 
 def _truncated_topk_entropy(rows: Rows, k: int):
     if k == 1:
         return _cross_entropy(rows)
     top = largest_scores(rows, k)
-    base, rise = rows.base(top[..., -1])
-    least = jax.lax.stop_gradient(base)[..., None]
-    return _of_exponent(_tail_logsumexp(rows.margins(base), top - least, k), rise)
+    last = _finite(top[..., -1:])
+    return _log_loss_above(rows, last[..., 0], _tail_logsumexp(rows.others_above(last[..., 0]), top - last, k))
 
 
-def _of_exponent(E: jax.Array, rise: jax.Array) -> jax.Array:
-    """log(1 + e^E) of an E less `rise`, and 0 of −∞."""
-    return jax.nn.softplus(jnp.where(jnp.isneginf(E), E, E + rise))
+def _log_loss_above(rows: Rows, base: jax.Array, E: jax.Array) -> jax.Array:
+    """log(1 + e^{E + base − z_y}), and 0 of −∞.
+
+    The classes other than y are compared with one of them, and not with y, which may lie so far away that the
+    differences from it are all alike.
+    """
+    return jax.nn.softplus(jnp.where(jnp.isneginf(E), E, E + (base - rows.at_label())))
+
+
+def _finite(largest: jax.Array) -> jax.Array:
+    """A score that others are compared with; 0 where there is none."""
+    return jnp.where(jnp.isfinite(largest), largest, 0)
 
 
 def _topk_entropy_conjugate(rows: Rows, k: int):
@@ -261,11 +269,12 @@ def _tail_logsumexp(a: jax.Array, top: jax.Array, k: int) -> jax.Array:
 def _(k, primals, tangents):
     (a, top), (da, _) = primals, tangents
     value = _tail_logsumexp(a, top, k)
+    # those that are left share 1 as e^{a_j}: the value, as large as a, has no digits for that
     left = 1 - membership(a, top[..., :-1])
-    # entries that are left out may lie far above the value
-    above = jnp.where(jnp.isneginf(value), jnp.inf, value)[..., None]
-    p = left * jnp.exp(jnp.where(left > 0, a - above, -jnp.inf))
-    return value, jnp.sum(p * da, axis=-1)
+    last = jax.lax.stop_gradient(_finite(top[..., -1:]))
+    e = left * jnp.exp(jnp.where(left > 0, a - last, -jnp.inf))
+    total = jnp.sum(e, axis=-1, keepdims=True)
+    return value, jnp.sum(e / jnp.where(total == 0, 1, total) * da, axis=-1)
 
 
 def _tail(a: jax.Array, top: jax.Array) -> jax.Array:

@@ -146,10 +146,14 @@ def _cross_entropy(z, positive, negative, _):
     # differences first: they are exact where they are small, however large the scores
     most = jax.lax.stop_gradient(jnp.max(counted, axis=-1, keepdims=True))
     most = jnp.where(jnp.isfinite(most), most, 0)
-    log_sum = jnp.log(jnp.sum(jnp.exp(counted - most), axis=-1))
+    # log Σ_j e^{z_j − most} of what is beside one that is the largest, however little: of one positive class
+    # that is all that its loss is made of
+    largest = counted == most
+    e = jnp.exp(counted - most)
+    beside = jnp.sum(jnp.where(largest, e - 1, e), axis=-1) + (jnp.sum(largest, axis=-1, dtype=z.dtype) - 1)
     share = 1 / jnp.maximum(count, 1).astype(z.dtype)
     mean = jnp.sum(jnp.where(positive, share * (z - most), 0), axis=-1)
-    return jnp.where(count[..., 0] > 0, log_sum - mean, 0)
+    return jnp.where(count[..., 0] > 0, jnp.log1p(beside) - mean, 0)
 
 
 def _shares(positive, dtype):
