@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import linops
+from xmcjax._own_losses import curvature_near_0
 from xmcjax._platform import on_host
 from xmcjax.lanes._certificate import GAP, Certified, Label, PenalisedLabel
 from xmcjax.lanes._dual_end import DualEnd, Ending
@@ -64,7 +66,7 @@ class _Certifier:
     ):
         self._X, self._loss, self._r = X, loss, float(l2_bias)
         self._penalty = L2() if penalty is None else penalty
-        self._mean = mean_curvature(X, loss, weight)
+        self._weight, self._mean = weight, mean_curvature(X, loss, weight)
         # Xᵀ ℓ' is wrong by ε Σ |ℓ'| ‖x‖ ≤ ε (2 κ f Σ c ‖x‖²)^½ or so, the minimum by half the square of that
         self._wrong = 16 * float(np.finfo(X.dtype).eps) ** 2 * self._mean if np.isfinite(self._mean) else 0.0
         entries = X.nnz if sp.issparse(X) else X.size
@@ -110,7 +112,7 @@ class _Certifier:
         """
         with _in_float64(), on_host():
             kind = Label if isinstance(self._penalty, L2) else PenalisedLabel
-            part = 1 / self._mean if self._mean > 1 else 1.0
+            part = self._part_of_path
             problem = self._features, self._loss, self._r, y, c, self._penalty
             label = kind(*problem, tolerance, under_way=under_way)
             return label.certified(w, bias, self._ends, self._operator if self._takes_paths else None, part)
@@ -136,6 +138,14 @@ class _Certifier:
             self.doubts(status, value, norm, job.heaviest * active)
             for job, status, value, norm, active in zip(jobs, *asked, strict=True)
         ]
+
+    @functools.cached_property
+    def _part_of_path(self) -> float:
+        """Of C, at which a path begins: margins are hardly more than 1 there."""
+        mean = self._mean
+        if np.isinf(self._loss.most_curvature):  # of margins so small
+            mean = curvature_near_0(self._loss) * _mean_square(self._X, self._weight)
+        return 1 / mean if 1 < mean < np.inf else 1.0
 
     def _operator(self) -> LinOp:
         """X in float64, made where it is needed first."""
@@ -210,6 +220,11 @@ class PenalisedCertifier(_Certifier):
 
 def mean_curvature(X: Any, loss: MarginLoss, weight: np.ndarray) -> float:
     """The mean of κ C s ‖x‖², of which the number of active rows is about what bounds the curvature."""
+    return loss.most_curvature * _mean_square(X, weight)
+
+
+def _mean_square(X: Any, weight: np.ndarray) -> float:
+    """The mean of C s ‖x‖²."""
     of_rows = np.broadcast_to(weight, X.shape[0])
     if not sp.issparse(X):
         squares = np.einsum("i,ij,ij->", of_rows, X, X, dtype=np.float64)
@@ -218,7 +233,7 @@ def mean_curvature(X: Any, loss: MarginLoss, weight: np.ndarray) -> float:
     else:
         of_entries = np.repeat(of_rows, np.diff(X.indptr))
         squares = np.einsum("i,i,i->", of_entries, X.data, X.data, dtype=np.float64)
-    return loss.most_curvature * float(squares) / X.shape[0]
+    return float(squares) / X.shape[0]
 
 
 @contextlib.contextmanager
