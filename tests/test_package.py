@@ -45,7 +45,7 @@ LAYERS = [
     {"xmcjax.datasets"},
     {"xmcjax.projections"},
     {"xmcjax.losses", "xmcjax.penalties"},
-    {"xmcjax._own_losses", "xmcjax.linops"},
+    {"xmcjax._own_parts", "xmcjax.linops"},
     {"xmcjax.kernels"},
     {"xmcjax.solvers"},
     {"xmcjax.models", "xmcjax._placement"},

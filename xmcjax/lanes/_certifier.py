@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import linops
-from xmcjax._own_losses import curvature_near_0
+from xmcjax._own_parts import curvature_near_0
 from xmcjax._platform import on_host
 from xmcjax.lanes._certificate import GAP, Certified, Label, PenalisedLabel
 from xmcjax.lanes._dual_end import DualEnd, Ending

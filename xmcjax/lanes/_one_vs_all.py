@@ -8,6 +8,7 @@ import numpy as np
 
 from xmcjax import _sparse
 from xmcjax._cores import blas_threads
+from xmcjax._own_parts import check_loss
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._lanes import StepRecord
 from xmcjax.lanes._newton_trainer import NewtonTrainer
@@ -44,7 +45,10 @@ def make_trainer(
         [1, 3]
     """
     kind: type[Trainer] = NewtonTrainer
-    if not options.loss.smooth:
+    if options.loss.smooth:
+        # a certificate takes no loss to be less than 0
+        check_loss(options.loss, np.float64 if X.dtype == np.float64 else np.float32, least=0.0)
+    else:
         # what it loads takes a twentieth of a second
         from xmcjax.lanes._hinge_trainer import HingeTrainer
 
@@ -88,8 +92,8 @@ def train_one_vs_all(
             hinge, which has none.
 
     Raises:
-        TypeError: X or Y is no matrix of real numbers.
-        ValueError: a malformed matrix; X, Y and sample_weight of different length, no rows, a value of X
+        TypeError: X or Y is no matrix of real numbers, or JAX cannot work out a loss for arrays.
+        ValueError: a loss that is not convex or below 0 at some margins; a malformed matrix; X, Y and sample_weight of different length, no rows, a value of X
             that is not finite, a weight that is not finite or negative, or no weight above zero; C times a
             weight outside the range of X's type; `may_begin` with a tree; `observe` with the hinge.
 

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from xmcjax._arguments import instance
 from xmcjax._fork import needs_threads_of_jax
+from xmcjax._own_parts import check_loss
 from xmcjax._pytrees import pytree
 from xmcjax.linops import LinOp, check_operator, real_array
 from xmcjax.losses import LaneLoss
@@ -69,17 +70,17 @@ def lane_problem(
         op: features [n, d].
         y: ±1, [n, B]. Under a transformation of JAX, where values are not known, a lane with others, or with
             a weight below 0, ends as NONFINITE.
-        loss: a smooth loss, such as those of ``SMOOTH_LOSSES``.
+        loss: a smooth loss, such as those of ``SMOOTH_LOSSES``. One of your own is looked at at some scores.
         weight: c ≥ 0; a number, [n, 1], [1, B] or [n, B].
         shift: o, likewise.
         tolerance: on ‖∇f‖; a number or [B]. See :func:`gradient_tolerance`.
         penalty: R; None for ½ ‖w‖².
 
     Raises:
-        TypeError: a loss without curvature, features that are no operator, or a penalty that is no object of
-            :class:`~xmcjax.penalties.Penalty`.
+        TypeError: a loss without curvature, or that JAX cannot work out for arrays, features that are no
+            operator, or a penalty that is no object of :class:`~xmcjax.penalties.Penalty`.
         ValueError: shapes that do not match, targets that are neither −1 nor 1, weights or tolerances below 0
-            or that are no numbers.
+            or that are no numbers, or a loss that is not convex.
 
     Example:
         >>> from xmcjax import linops, losses
@@ -93,6 +94,7 @@ def lane_problem(
             f"newton_cg needs a loss with curvature, which {loss.name} has not; "
             f"take squared_hinge, huber_hinge or logistic"
         )
+    check_loss(loss, op.dtype)
     y = jnp.asarray(real_array("y", y))
     if y.ndim != 2 or y.shape[0] != op.shape[0]:
         raise ValueError(f"expected targets [{op.shape[0]}, lanes], got {list(y.shape)}")
