@@ -93,9 +93,10 @@ def train_one_vs_all(
 
     Raises:
         TypeError: X or Y is no matrix of real numbers, or JAX cannot work out a loss for arrays.
-        ValueError: a loss that is not convex or below 0 at some margins; a malformed matrix; X, Y and sample_weight of different length, no rows, a value of X
-            that is not finite, a weight that is not finite or negative, or no weight above zero; C times a
-            weight outside the range of X's type; `may_begin` with a tree; `observe` with the hinge.
+        ValueError: a loss that is not convex or below 0 at some margins; a malformed matrix; X, Y and
+            sample_weight of different length, no rows, a value of X that is not finite, a weight that is
+            not finite or negative, or no weight above zero; C times a weight outside the range of X's type;
+            `may_begin` with a tree; `observe` with the hinge.
 
     Example:
         >>> import scipy.sparse as sp
