@@ -150,3 +150,16 @@ def test_columns_of_another_shape_are_refused():
             for product in (made.matmat, lambda S, made=made: made.cross(P, S)):
                 with pytest.raises(ValueError, match=r"^S: expected columns \[3, 1, k\], found shape \["):
                     product(jnp.ones(shape, P.dtype))
+
+
+def test_incomplete_cholesky_refuses_what_is_traced():
+    """It picks points by their numbers; those of Nystrom are drawn without them."""
+    X = data()[0]
+
+    def made(w, X, method):
+        return kernels.low_rank(RBF(w), kernels.points(X), 2, method=method).matrices().sum()
+
+    for transformed in (jax.jit(made, static_argnums=2), jax.grad(made)):
+        with pytest.raises(TypeError, match=r"^low_rank: .* found traced ones, .* outside jit"):
+            transformed(1.0, X, "cholesky")
+        assert np.all(np.isfinite(transformed(1.0, X, "nystrom")))

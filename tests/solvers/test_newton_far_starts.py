@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import chex
@@ -10,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
 from tests.support import objectives
 from tests.support.problems import BACKENDS, needs_native
@@ -102,3 +105,15 @@ def test_scores_that_are_those_of_the_weights_end_a_lane(backend):
     # nor is one looked at whose start was of about that size
     near = multiplied_out(made, 2 * size(state.w, state.bias), state._replace(z=state.z + 1))
     np.testing.assert_array_equal(near.status, state.status)
+
+
+def test_vmap_in_shard_map_solves_each_problem():
+    """Where X is the same on all devices, and what says which lanes are far differs from lane to lane."""
+    made = problem("dense", L2())
+
+    def one(y):
+        return SOLVERS["newton_cg"].run(dataclasses.replace(made, y=y)).weights.w
+
+    Y = jnp.stack([made.y, -made.y])
+    split = jax.shard_map(jax.vmap(one), mesh=Mesh(jax.devices()[:1], "y"), in_specs=P("y"), out_specs=P("y"))
+    np.testing.assert_allclose(jax.jit(split)(Y)[0], solve(made).weights.w, atol=1e-4)

@@ -21,7 +21,7 @@ import numpy as np
 
 from xmcjax._arguments import name_of, whole_number
 from xmcjax._fork import methods_need_threads_of_jax
-from xmcjax._pytrees import pytree
+from xmcjax._pytrees import is_traced, pytree
 from xmcjax.kernels._factored import Factored, Factors
 from xmcjax.kernels._functions import Kernel, check_columns, stack
 from xmcjax.kernels._gram import cross_product
@@ -87,6 +87,7 @@ def low_rank(kernel: Kernel, points, rank: int, *, method: str = "cholesky", see
         seed: of the draw, for :func:`numpy.random.default_rng`.
 
     Raises:
+        TypeError: points or hyperparameters that JAX traces, with "cholesky".
         ValueError: an unknown method, a rank out of range, a hyperparameter that is not above 0.
 
     Example:
@@ -101,6 +102,12 @@ def low_rank(kernel: Kernel, points, rank: int, *, method: str = "cholesky", see
         raise ValueError(f"rank: expected from 1 to {n}, the number of points, got {rank}")
     kernel, count = stack(kernel, points.dtype)
     if method == "cholesky":
+        if is_traced((kernel, points)):
+            raise TypeError(
+                "low_rank: expected points and hyperparameters whose numbers are known, found traced ones, by "
+                "which incomplete Cholesky cannot pick points: call it outside jit, vmap and grad, or take "
+                'method="nystrom"'
+            )
         picked = [
             _pivots(jax.tree.map(lambda leaf, l=l: leaf[l], kernel), points, rank) for l in range(count)
         ]

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xmcjax.native import varying_like
 from xmcjax.solvers._base import Status
 
 #: Times the size of the weights at the end, up to which a start leaves no more than a little rounding.
@@ -49,9 +50,11 @@ def multiplied_out(problem, start, state):
         state: of lanes of which some have ended.
     """
     far = (state.status == Status.CONVERGED) & (start > FARTHER * size(state.w, state.bias))
+    # in shard_map vmap makes X vary where it selects between the branches, which know of none then
+    op = varying_like(problem.op, far)
 
     def looked_at():
-        again = far & drifted(problem.op.matmat(jnp.where(far, state.w, 0)) + state.bias, state.z)
+        again = far & drifted(op.matmat(jnp.where(far, state.w, 0)) + state.bias, state.z)
         return state._replace(
             direction=jnp.where(again, state.w, state.direction),
             direction_bias=jnp.where(again, state.bias, state.direction_bias),
