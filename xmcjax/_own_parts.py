@@ -1,4 +1,4 @@
-"""What is asked of a loss of one's own before a solver believes it: values and derivatives at some scores.
+"""What is asked of a loss or a penalty of one's own before a solver believes it: what it gives somewhere.
 
 With neighbouring scores a < b, a loss ℓ that is convex in its score and has the slope ℓ' satisfies
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from xmcjax._arguments import number
 from xmcjax.losses import LaneLoss, MarginLoss
+from xmcjax.penalties import Penalty
 
 # The scores lie between the multiples of ⅛ from −16 to 16, so that a kink of a loss is at none of them.
 _FIRST, _DISTANCE, _SCORES = -16 + 0.37 / 8, 1 / 8, 256
@@ -57,6 +58,17 @@ def check_loss(loss: LaneLoss, dtype: Any, *, least: float = -np.inf) -> None:
         return
     check_hashable("loss", loss)
     _check(loss, np.dtype(dtype), least)
+
+
+def check_penalty(penalty: Penalty, dtype: Any) -> None:
+    """Whether a penalty of one's own can be compiled, as a loss can; arguments and TypeError likewise."""
+    if penalty.native is not None:
+        return
+    check_hashable("penalty", penalty)
+    name, w, one = f"penalty {_name(penalty)}", np.ones((3, 2), dtype), np.ones((), dtype)
+    _check_shape(name, "value", w, penalty.value)
+    _check_shape(name, "violation", w, penalty.violation, w, one)
+    _check_shape(name, "minimiser", w, penalty.minimiser, w, one)
 
 
 def check_hashable(kind: str, part: Any) -> None:
@@ -153,7 +165,7 @@ def _looked_at(loss: LaneLoss) -> _LookedAt:
     with jax.ensure_compile_time_eval(), jax.enable_x64(True):
         scores, targets = _scores(loss, np.float64)
         _check_arrays(loss, np.float64)
-        made = _of_own(loss, functools.partial(_parts, loss), scores, targets)
+        made = _of_own(f"loss {_name(loss)}", "curvature", functools.partial(_parts, loss), scores, targets)
     return _LookedAt(scores, *(np.asarray(part) for part in made))
 
 
@@ -172,26 +184,29 @@ def _parts(loss: LaneLoss, scores, targets):
 def _check_arrays(loss: LaneLoss, dtype) -> None:
     """Whether a loss gives arrays like those of its scores."""
     scores, targets = _scores(loss, dtype)
-    expected = f"{scores.dtype} {list(scores.shape)}"
     for name, part in _PARTS.items():
-        made = _of_own(loss, functools.partial(jax.eval_shape, getattr(loss, name)), scores, targets)
-        found = f"{getattr(made, 'dtype', type(made).__name__)} {list(getattr(made, 'shape', ()))}"
-        if found != expected:
-            raise TypeError(
-                f"loss {_name(loss)}: expected a {part} of the shape and the dtype of the scores, "
-                f"{expected}, got {found}"
-            )
+        _check_shape(f"loss {_name(loss)}", part, scores, getattr(loss, name), targets)
 
 
-def _of_own(loss: LaneLoss, function: Callable, scores: np.ndarray, targets: np.ndarray):
-    """What a function of the loss gives; its errors name the loss."""
+def _check_shape(name: str, part: str, like: np.ndarray, function: Callable, *more: Any) -> None:
+    made = _of_own(name, part, functools.partial(jax.eval_shape, function), like, *more)
+    found = f"{getattr(made, 'dtype', type(made).__name__)} {list(getattr(made, 'shape', ()))}"
+    expected = f"{like.dtype} {list(like.shape)}"
+    if found != expected:
+        raise TypeError(
+            f"{name}: expected a {part} of the shape and the dtype of its argument, {expected}, got {found}"
+        )
+
+
+def _of_own(name: str, part: str, function: Callable, like: np.ndarray, *more: Any):
+    """What a function of a part of one's own gives; its errors name the part."""
     try:
-        return function(scores, targets)
+        return function(like, *more)
     except Exception as error:
         first = (str(error).splitlines() or [""])[0]
         raise TypeError(
-            f"loss {_name(loss)}: expected a value, a slope and a curvature that JAX works out for arrays of "
-            f"any shape, got {type(error).__name__} for the shape {list(scores.shape)}: {first}"
+            f"{name}: expected a {part} that JAX works out for arrays of any shape, got "
+            f"{type(error).__name__} for the shape {list(like.shape)}: {first}"
         ) from error
 
 

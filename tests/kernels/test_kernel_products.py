@@ -279,3 +279,24 @@ def test_a_kernel_that_is_no_pytree_is_refused():
 
     with pytest.raises(TypeError, match="got Own: let JAX know the class as one"):
         kernels.gram(Own(1.0) + kernels.Linear(), kernels.points([[0.0], [1.0]]))
+
+
+NO_VALUES = {
+    "a sum": (
+        lambda self, pairs: jnp.sum(pairs.inner),
+        r"of the shape .*, got float64 \[\]",
+    ),
+    "whole numbers": (lambda self, pairs: jnp.where(pairs.inner > 0, 1, 0), "of the shape .*, got int64"),
+    "NumPy": (lambda self, pairs: np.exp(pairs.inner), "that JAX works out .* TracerArrayConversionError"),
+}
+
+
+@pytest.mark.parametrize("case", NO_VALUES)
+def test_kernels_of_ones_own_that_give_no_array_of_pairs_are_refused(case):
+    """By themselves, and as a part of another."""
+    value, sentence = NO_VALUES[case]
+    own = dataclasses.dataclass(frozen=True)(type("Ours", (kernels.Kernel,), {"value": value}))
+    ours = jax.tree_util.register_dataclass(own)()
+    for kernel, name in ((ours, "Ours"), (ours + kernels.RBF(1.0), "Sum")):
+        with pytest.raises(TypeError, match=f"^kernel {name}: expected a value {sentence}"):
+            kernels.gram(kernel, kernels.points(np.ones((3, 2))))

@@ -58,7 +58,7 @@ class Kernel:
 
     def value(self, pairs: Pairs) -> jax.Array:
         """k(x, x') of all pairs; the hyperparameters are numbers here, never stacks."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no value")
 
     @property
     def linear_scale(self) -> Any:
@@ -270,7 +270,42 @@ def stack(kernel: Kernel, dtype) -> tuple[Kernel, int]:
     if not count:
         raise ValueError("expected at least one value of each hyperparameter, got none")
     leaves = [positive(name, leaf, (count,), dtype) for name, leaf in named]
-    return jax.tree.unflatten(form, leaves), count
+    made = jax.tree.unflatten(form, leaves)
+    if _is_own(made):
+        _check_value(made, dtype)
+    return made, count
+
+
+def _is_own(kernel: Kernel) -> bool:
+    """Whether a kernel is none of this package, or made of one that is none."""
+    parts = (getattr(kernel, field.name) for field in dataclasses.fields(kernel))
+    own = not type(kernel).__module__.startswith("xmcjax.")
+    return own or any(_is_own(part) for part in parts if isinstance(part, Kernel))
+
+
+def _check_value(stacked: Kernel, dtype) -> None:
+    """Whether a kernel of one's own gives an array like those of its pairs; its errors name it."""
+    name, shape, dtype = f"kernel {type(stacked).__name__}", (2, 3), jax.dtypes.canonicalize_dtype(dtype)
+    array = jax.ShapeDtypeStruct(shape, dtype)
+
+    def value(kernel, inner, distance2):
+        return kernel.value(Pairs(inner, distance2, features=1.0))
+
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((), leaf.dtype), stacked)
+    try:
+        made = jax.eval_shape(value, one, array, array)
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise TypeError(
+            f"{name}: expected a value that JAX works out for arrays of pairs, got {type(error).__name__} "
+            f"for the shape {list(shape)}: {first}"
+        ) from error
+    found = f"{getattr(made, 'dtype', type(made).__name__)} {list(getattr(made, 'shape', ()))}"
+    expected = f"{dtype} {list(shape)}"
+    if found != expected:
+        raise TypeError(
+            f"{name}: expected a value of the shape and the dtype of its pairs, {expected}, got {found}"
+        )
 
 
 def positive(name: str, values, shape: tuple[int, ...], dtype, *, zero: bool = False) -> jax.Array:

@@ -104,7 +104,7 @@ def low_rank(kernel: Kernel, points, rank: int, *, method: str = "cholesky", see
     if method == "cholesky":
         if is_traced((kernel, points)):
             raise TypeError(
-                "low_rank: expected points and hyperparameters whose numbers are known, found traced ones, by "
+                "low_rank: expected points and hyperparameters of known numbers, found traced ones, by "
                 "which incomplete Cholesky cannot pick points: call it outside jit, vmap and grad, or take "
                 'method="nystrom"'
             )

@@ -8,7 +8,7 @@ import numpy as np
 
 from xmcjax import _sparse
 from xmcjax._cores import blas_threads
-from xmcjax._own_parts import check_loss
+from xmcjax._own_parts import check_loss, check_penalty
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._lanes import StepRecord
 from xmcjax.lanes._newton_trainer import NewtonTrainer
@@ -47,7 +47,9 @@ def make_trainer(
     kind: type[Trainer] = NewtonTrainer
     if options.loss.smooth:
         # a certificate takes no loss to be less than 0
-        check_loss(options.loss, np.float64 if X.dtype == np.float64 else np.float32, least=0.0)
+        dtype = np.float64 if X.dtype == np.float64 else np.float32
+        check_loss(options.loss, dtype, least=0.0)
+        check_penalty(options.penalty, dtype)
     else:
         # what it loads takes a twentieth of a second
         from xmcjax.lanes._hinge_trainer import HingeTrainer

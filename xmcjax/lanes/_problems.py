@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from xmcjax.inits import Labels, MeanSeparating, Starts, TrainingSet
+from xmcjax import _sparse
+from xmcjax._arguments import instance
+from xmcjax.inits import INITS, Init, Labels, MeanSeparating, Starts, TrainingSet
 from xmcjax.lanes import _dual_starts, _row_starts
 from xmcjax.lanes._certifier import mean_curvature
 from xmcjax.lanes._job import Job
@@ -65,6 +67,10 @@ class Problems:
         self._starts = options.init.prepare(
             TrainingSet(data.X, data.Y, mean, options.loss, has_bias, solve, data.weight, data.columns)
         )
+        if not callable(self._starts):
+            raise TypeError(
+                f"init {options.init.name}: expected a function of labels from prepare, got {self._starts!r}"
+            )
 
     def _may_start_elsewhere(self) -> bool:
         """Whether nobody asked for other starts or fewer steps, and labels are solved on the host."""
@@ -134,7 +140,10 @@ class Problems:
 
     def _starts_of(self, labels: Labels) -> Starts:
         assert self._starts is not None, "prepare_starts comes first"
-        return self._starts(labels).over(self._data.columns)
+        starts, columns = self._starts(labels), self._data.columns
+        if type(self._options.init) not in INITS.values():
+            starts = _of_own(self._options.init, starts, len(labels.ids), {columns.width, columns.count})
+        return starts.over(columns)
 
     def _labels(self, ids: list[int]) -> Labels:
         indptr, indices = self._data.Y.indptr, self._data.Y.indices
@@ -148,3 +157,32 @@ class Problems:
         if weights is None:
             return np.ones(len(ids)), np.ones(len(ids))
         return weights.positive[ids], weights.negative[ids]
+
+
+def _of_own(init: Init, starts: Starts, k: int, widths: set[int]) -> Starts:
+    """Starts of an initialisation of one's own for k labels, checked, of features of one of these numbers."""
+    name = f"init {init.name}"
+    instance(name, starts, Starts)
+    sparse = _sparse.csr(starts.sparse, f"{name}: sparse")
+    d = sparse.shape[1]
+    if sparse.shape[0] != k or d not in widths:
+        features = " or ".join(map(str, sorted(widths)))
+        raise ValueError(f"{name}: expected sparse of shape [{k}, {features}], got {list(sparse.shape)}")
+    arrays = {"scale": (starts.scale, (k,)), "bias": (starts.bias, (k,))}
+    if starts.base is not None:
+        arrays["base"] = (starts.base, (d,))
+    made = {"sparse": sparse.data}
+    for field, (array, shape) in arrays.items():
+        made[field] = _sparse.dense(array, f"{name}: {field}")
+        if made[field].shape != shape:
+            raise ValueError(
+                f"{name}: expected {field} of shape {list(shape)}, got {list(made[field].shape)}"
+            )
+    for field, array in made.items():
+        if not np.isfinite(array).all():
+            raise ValueError(
+                f"{name}: expected {field} of finite numbers, got {array[~np.isfinite(array)][0]}"
+            )
+    if starts.base is None and made["scale"].any():
+        raise ValueError(f"{name}: expected a base where a scale is not 0, got None")
+    return Starts(made.get("base"), made["scale"], sparse, made["bias"])

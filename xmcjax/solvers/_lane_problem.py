@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from xmcjax._arguments import instance
 from xmcjax._fork import needs_threads_of_jax
-from xmcjax._own_parts import check_loss
+from xmcjax._own_parts import check_loss, check_penalty
 from xmcjax._pytrees import pytree
 from xmcjax.linops import LinOp, check_operator, real_array
 from xmcjax.losses import LaneLoss
@@ -94,7 +94,9 @@ def lane_problem(
             f"newton_cg needs a loss with curvature, which {loss.name} has not; "
             f"take squared_hinge, huber_hinge or logistic"
         )
+    penalty = L2() if penalty is None else instance("penalty", penalty, Penalty)
     check_loss(loss, op.dtype)
+    check_penalty(penalty, op.dtype)
     y = jnp.asarray(real_array("y", y))
     if y.ndim != 2 or y.shape[0] != op.shape[0]:
         raise ValueError(f"expected targets [{op.shape[0]}, lanes], got {list(y.shape)}")
@@ -128,7 +130,7 @@ def lane_problem(
         spread("shift", shift),
         tolerance,
         loss,
-        L2() if penalty is None else instance("penalty", penalty, Penalty),
+        penalty,
     )
 
 
