@@ -188,7 +188,9 @@ def _truncated_topk_entropy(rows: Rows, k: int):
         return _cross_entropy(rows)
     top = largest_scores(rows, k)
     last = _finite(top[..., -1:])
-    return _log_loss_above(rows, last[..., 0], _tail_logsumexp(rows.others_above(last[..., 0]), top - last, k))
+    return _log_loss_above(
+        rows, last[..., 0], _tail_logsumexp(rows.others_above(last[..., 0]), top - last, k)
+    )
 
 
 def _log_loss_above(rows: Rows, base: jax.Array, E: jax.Array) -> jax.Array:
