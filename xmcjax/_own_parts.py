@@ -25,8 +25,9 @@ from xmcjax.penalties import Penalty
 _FIRST, _DISTANCE, _SCORES = -16 + 0.37 / 8, 1 / 8, 256
 # The functions of a loss.
 _PARTS = {"score_value": "value", "score_grad": "slope", "score_curv": "curvature"}
-# Of the largest value, by which one may be too small, and of a curvature, the largest that is known.
-_VALUE_ROUNDING, _CURVATURE_ROUNDING = 1e-12, 1e-3
+# Units of rounding of the largest value, by which one may be too small, and the part of a curvature by which
+# the largest that is known may be.
+_VALUE_ROUNDING, _CURVATURE_ROUNDING = 4096, 1e-3
 
 
 class _LookedAt(NamedTuple):
@@ -87,7 +88,10 @@ def check_hashable(kind: str, part: Any) -> None:
         hash(part)
     except TypeError as error:
         raise TypeError(f"{expected} got {error}") from error
-    unseen = vars(part).keys() - {field.name for field in dataclasses.fields(part)}
+    kept = {
+        name for name in vars(part) if isinstance(getattr(type(part), name, None), functools.cached_property)
+    }
+    unseen = vars(part).keys() - {field.name for field in dataclasses.fields(part)} - kept
     if unseen and "__eq__" not in vars(type(part)):
         raise TypeError(f"{expected} got the attribute {min(unseen)} that is none")
 
@@ -103,7 +107,6 @@ def curvature_near_0(loss: MarginLoss) -> float:
 def _check(loss: LaneLoss, dtype: np.dtype, least: float) -> None:
     most = number(f"loss {_name(loss)}: most_curvature", loss.most_curvature)
     _check_arrays(loss, dtype)
-    # in float64, where a formula that overflows far away does not here
     seen = _looked_at(loss)
     _check_numbers(loss, seen, least)
     _check_convex(loss, seen)
@@ -129,7 +132,8 @@ def _check_numbers(loss: LaneLoss, seen: _LookedAt, least: float) -> None:
             place = _place(loss, seen, *_largest(places))
             raise ValueError(f"loss {_name(loss)}: expected a number as the {part} {place}, got nan")
     at = _largest(-seen.value)
-    if not seen.value[at] >= least - _VALUE_ROUNDING * np.max(np.abs(seen.value), where=inside, initial=0.0):
+    most = np.max(np.abs(seen.value), where=inside, initial=0.0)
+    if not seen.value[at] >= least - _VALUE_ROUNDING * np.finfo(seen.value.dtype).eps * most:
         raise ValueError(
             f"loss {_name(loss)}: expected values of at least {least:g}, got {seen.value[at]:g} "
             f"{_place(loss, seen, *at)}; a number that is added to a loss changes no optimum"
@@ -163,10 +167,19 @@ def _check_convex(loss: LaneLoss, seen: _LookedAt) -> None:
 @functools.lru_cache(maxsize=64)
 def _looked_at(loss: LaneLoss) -> _LookedAt:
     with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-        scores, targets = _scores(loss, np.float64)
-        _check_arrays(loss, np.float64)
+        scores, targets = _scores(loss, _widest(loss))
         made = _of_own(f"loss {_name(loss)}", "curvature", functools.partial(_parts, loss), scores, targets)
     return _LookedAt(scores, *(np.asarray(part) for part in made))
+
+
+def _widest(loss: LaneLoss) -> type[np.floating]:
+    """float64, where a formula that overflows far away does not here, but of a formula of float32 that."""
+    try:
+        _check_arrays(loss, np.float64)
+    except TypeError:
+        _check_arrays(loss, np.float32)
+        return np.float32
+    return np.float64
 
 
 def _scores(loss: LaneLoss, dtype) -> tuple[np.ndarray, np.ndarray]:

@@ -173,6 +173,14 @@ def test_losses_that_are_convex_are_taken(dtype):
         jax.jit(lambda y, loss=loss: lane_problem(op, y, loss).weight)(y)
 
 
+def test_a_formula_that_is_of_float32_is_looked_at_in_it():
+    loss = own(lambda m: jnp.square(jnp.maximum(0, 1 - m.astype(jnp.float32))))
+    y = np.array([[1], [-1]])
+    assert lane_problem(linops.make(np.eye(2, dtype=np.float32)), y, loss).loss is loss
+    with pytest.raises(TypeError, match=r"^loss ours: expected a value .* float64 .*, got float32"):
+        lane_problem(linops.make(np.eye(2)), y, loss)
+
+
 def test_a_loss_of_the_score_may_be_below_0():
     """Of the solver itself, which certifies nothing by it; it has to be convex for both targets."""
 
