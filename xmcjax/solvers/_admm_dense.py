@@ -18,6 +18,7 @@ import jax
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._cores import blas_threads
 from xmcjax._sizes import repeated, rows_behind
 from xmcjax.linops import native_ready
 from xmcjax.native import awaited
@@ -55,7 +56,7 @@ class Method:
             labels, the steps are those of :class:`Dense`.
         C: weight of the losses, a number, or one above 0 for each row, [n].
         k: of the top-k losses.
-        threads: that a native call may use.
+        threads: that a native call may use, and products in NumPy.
         told: of :func:`xmcjax.solvers._admm.steps`.
     """
 
@@ -74,7 +75,8 @@ class Method:
         self._problem = y.astype(np.int32, copy=False), m, formulation_of(formulation), C, k
         self._threads = threads
         given = isinstance(X, Basis)
-        self._basis = X if given else abandonable(lambda: basis_of(X.toarray() if sp.issparse(X) else X))
+        with blas_threads(threads):
+            self._basis = X if given else abandonable(lambda: basis_of(X.toarray() if sp.issparse(X) else X))
         self._narrow = native_ready()
 
     def __call__(self, alpha: sp.csr_array, tol: float, most: int) -> _admm.Found:
@@ -85,6 +87,10 @@ class Method:
             tol: of the relative duality gap.
             most: steps at most.
         """
+        with blas_threads(self._threads):
+            return self._found(alpha, tol, most)
+
+    def _found(self, alpha: sp.csr_array, tol: float, most: int) -> _admm.Found:
         y, _, form, C, k = self._problem
         if form.smooth or y.ndim == 2 or not native_ready():
             split = Dense(self._basis, y, alpha, form, C, k)

@@ -40,26 +40,25 @@ struct HuberHinge {  // 0 for m ≥ 1, (1−m)²/2δ for 1−δ ≤ m ≤ 1, (1�
   }
 };
 
-// log(1 + e) for 0 ≤ e ≤ 1.
+// log(1 + e) for 0 ≤ e ≤ 1, to an ulp or two: 2 artanh s for s = f / (2 + f) by its Taylor polynomial, of f = e. In
+// float64 f = (e − 1) / 2 where e is large, which is log 2 less.
 template <class V>
 inline V log1p(V e) {
-  if constexpr (sizeof(ElementOf<V>) == 8) {
-    LanesOf<V> lanes(e);
-    for (double& lane : lanes.lane) lane = std::log1p(lane);
-    return load_as<V>(lanes.lane);
-  } else {
-    // 2 artanh(s), s = e/(2+e) ≤ 1/3
-    const V s = e / (e + 2.0f);
-    const V s2 = s * s;
-    V q = V{} + 1.0f / 13;
-    q = q * s2 + 1.0f / 11;
-    q = q * s2 + 1.0f / 9;
-    q = q * s2 + 1.0f / 7;
-    q = q * s2 + 1.0f / 5;
-    q = q * s2 + 1.0f / 3;
-    q = q * s2 + 1.0f;
-    return 2.0f * s * q;
+  constexpr bool kFloat = sizeof(ElementOf<V>) == 4;
+  using T = ElementOf<V>;
+  constexpr int kTerms = kFloat ? 6 : 10;
+  V f = e, begin{};
+  if constexpr (!kFloat) {
+    const auto large = e > T(0.41421356237309504880);
+    f = select(large, T(0.5) * (e - T(1)), e);
+    begin = select(large, V{} + T(0.69314718055994530942), V{});
   }
+  const V s = f / (f + T(2)), square = s * s;
+  V p = V{} + T(1) / T(2 * kTerms + 1);
+  for (int i = kTerms - 1; i > 0; --i) p = p * square + T(1) / T(2 * i + 1);
+  if constexpr (kFloat) return T(2) * s * (p * square + T(1));
+  // of 2 s = f − s f the larger part is exact
+  return begin + (f - s * (f - T(2) * (square * p)));
 }
 
 template <class T>
