@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._cores import blas_threads
 from xmcjax.native import Advanced, Assessment
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._base import Status
@@ -112,7 +113,10 @@ class Search:
             if isinstance(X, Gram):
                 found = certified_kernel(np.asarray(X.K), y, ended.alpha, formulation, C, k, W)
             else:
-                found = certified(X, y, ended.alpha, formulation, C, self.tol, W, k, share, threads=threads)
+                with blas_threads(threads):
+                    found = certified(
+                        X, y, ended.alpha, formulation, C, self.tol, W, k, share, threads=threads
+                    )
             self.keep(found)
             if ended.gap > target or not self.unsolved or left() < 1:
                 return
