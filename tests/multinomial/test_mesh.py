@@ -46,7 +46,7 @@ found = {}
 for method, count in (("lc", 3), ("newton", 8), ("dm", 8), ("admm", 8), ("lbfgs", 4)):
     found[method] = told(multinomial.run(problem, method, hp, mesh=mesh(count)))
 
-from tests.support.internals import multinomial_mesh as inside
+from tests.support.process_internals import multinomial_mesh as inside
 from xmcjax.solvers.multinomial import lbfgs
 
 four = mesh(4)

@@ -27,7 +27,7 @@ from unittest import mock
 import jax, numpy as np
 from jax.sharding import Mesh
 from tests.support.problems import svm_problem
-from tests.support.internals import board, wire
+from tests.support.process_internals import board, wire
 from xmcjax import native
 from xmcjax.solvers import multiclass_dual as md
 

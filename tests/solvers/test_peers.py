@@ -20,7 +20,7 @@ import jax, numpy as np, scipy.sparse as sp
 from jax.sharding import Mesh
 from tests.support.problems import svm_problem
 from xmcjax import linops
-from tests.support.internals import peers, wire
+from tests.support.process_internals import peers, wire
 from xmcjax.solvers import multiclass_dual, multinomial
 
 me = jax.process_index()

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import jax
 import pytest
 
-from tests.support.internals import cuda, cuda_topk
+from tests.support.process_internals import cuda, cuda_topk
 
 PROJECT = Path(__file__).resolve().parents[2] / "cuda"
 SOURCES = PROJECT / "src"

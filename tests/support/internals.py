@@ -1,5 +1,12 @@
 """All that tests know of the inside of the library, and why: nothing else under tests imports it."""
 
+from tests.support.process_internals import board as board
+from tests.support.process_internals import cuda as cuda
+from tests.support.process_internals import cuda_topk as cuda_topk
+from tests.support.process_internals import multinomial_mesh as multinomial_mesh
+from tests.support.process_internals import peers as peers
+from tests.support.process_internals import wire as wire
+
 # SYSTEMS is the table of systems that commands, options and stored models share; of the others the
 # parts with a proof of their own are tested: options, Platt's fit, logarithms of probabilities, the gate of
 # matrices, cores, what runs where, squared norms, memory of the host and of devices, nodes, which columns are
@@ -61,15 +68,13 @@ from xmcjax.models import (
     _predict,
 )
 
-# the declarations of ids.def and calls.def, which are compared with the library; the calls of CUDA kernels,
-# and where the k largest are found by one
-from xmcjax.native import _calls, _cuda, _ids, _schema
-from xmcjax.native import _topk as _largest_by_cuda
+# the declarations of ids.def and calls.def, which are compared with the library
+from xmcjax.native import _calls, _ids, _schema
 
 # projections with results that are not public, for which tests take the kernels in CUDA on a CPU
 from xmcjax.projections import _knapsack, _topk
 
-# parts of solvers with a proof of their own, and what runs of several processes are made to fail in
+# parts of solvers with a proof of their own
 from xmcjax.solvers import (
     _admm,
     _admm_blocks,
@@ -80,11 +85,10 @@ from xmcjax.solvers import (
     _cg,
     _entropic,
     _formulations,
-    _peers,
     _proximal_step,
     _search,
 )
-from xmcjax.solvers.multiclass_dual import _board, _row_places, _schedule, _wire
+from xmcjax.solvers.multiclass_dual import _row_places, _schedule
 from xmcjax.solvers.multinomial import _certificate as _multinomial_certificate
 from xmcjax.solvers.multinomial import _checkpoint as _multinomial_checkpoint
 from xmcjax.solvers.multinomial import (
@@ -92,7 +96,6 @@ from xmcjax.solvers.multinomial import (
     _judge,
     _kronecker,
     _line_search,
-    _mesh,
     _preconditioners,
 )
 from xmcjax.solvers.multinomial import _run as _multinomial_run
@@ -146,8 +149,6 @@ device_weights = _device_weights
 InPlace = _calls.InPlace
 ids = _ids
 schema = _schema
-cuda = _cuda
-cuda_topk = _largest_by_cuda
 projection_devices = _knapsack._devices
 box_projection = _knapsack.box_projection
 topk_projection = _topk.topk_projection
@@ -156,10 +157,7 @@ Page = _page.Page
 solver_paths = _placement.solver_paths
 training_path = _placement.training_path
 cg = _cg
-peers = _peers
 lowered_step = _proximal_step.lowered
-wire = _wire
-board = _board
 row_places = _row_places
 admm = _admm_dense.Method
 certified = _certified.certified
@@ -177,7 +175,6 @@ search = _search
 multinomial_certificate = _multinomial_certificate
 multinomial_distributions = _distributions
 multinomial_judge = _judge
-multinomial_mesh = _mesh
 multinomial_run = _multinomial_run
 multinomial_checkpoint = _multinomial_checkpoint
 preconditioners = _preconditioners

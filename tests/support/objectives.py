@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.optimize
 from scipy.special import logsumexp
 
 from xmcjax.penalties import L1, L2, ElasticNet, HuberPenalty
@@ -58,6 +57,8 @@ def lane_minimum(X, y, loss, weight=1.0, shift=0.0, l2=1.0, l2_bias=1.0) -> floa
 
 def least(value_and_gradient, size: int) -> float:
     """The least value of a smooth convex function of so many variables, by L-BFGS of scipy from 0."""
+    import scipy.optimize  # half a second, which processes of their own that want other things do not wait
+
     options = dict(maxiter=20_000, maxfun=100_000, ftol=1e-15, gtol=1e-9)
     found = scipy.optimize.minimize(
         value_and_gradient, np.zeros(size), jac=True, method="L-BFGS-B", options=options
