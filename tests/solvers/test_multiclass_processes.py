@@ -21,6 +21,8 @@ pytestmark = needs_native
 SIZE = dict(n=100, d=60, m=21, seed=3)
 # enough classes and rows for four places
 LARGE = dict(n=300, d=60, m=140, seed=5)
+# just enough of both, where weights are told by messages
+FEWER = dict(n=170, d=20, m=70, seed=5)
 PROGRAM = """
 import contextlib, json, logging, os, signal
 from unittest import mock
@@ -127,7 +129,7 @@ def test_two_and_four_processes(tmp_path):
     threads = {f"{name} of threads": alone[name] | dict(threads=2) for name in ("llw", "ovr")}
     places = {f"{name} of places": dict(size=LARGE, formulation=name, threads=2) for name in ("ww", "cs")}
     # where weights are told by messages, of which there are thousands
-    one = dict(size=LARGE, formulation="ww", threads=1, tol=1e-3)
+    one = dict(size=FEWER, formulation="ww", threads=1, tol=1e-3)
     no_memory = patched("board", "'_machine', lambda: b''")  # no machine has such memory
     no_room = patched("os", "'posix_fallocate', none")
     two = {
