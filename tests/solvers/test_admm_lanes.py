@@ -167,7 +167,7 @@ def test_a_start_from_other_dual_variables(formulation):
 
 @pytest.mark.parametrize("formulation", LOSSES)
 def test_the_best_dual_variables_are_those_of_the_start_until_others_are_better(formulation):
-    X, y = svm_problem(30, 4, 3)
+    X, y = svm_problem(m=4)
     k = LOSSES[formulation][0]
     options = dict(formulation=formulation, k=k, C=10.0)
     best = admm.solve(X, y, tol=1e-6, **options)
@@ -387,7 +387,7 @@ def test_lanes_that_the_device_has_no_room_for(monkeypatch, compilations):
 
 def test_a_gap_far_below_0_is_no_end():
     """The best values of a large C are those of no small one."""
-    X, y = svm_problem(n=31, d=5, m=4)
+    X, y = svm_problem(m=4)
     before, after = (problem(X, y, "cs", C=C) for C in (1.0, 0.05))
     hp = admm.HParams(max_steps=300)
     state = admm.run(before, hp, admm.init(before))
@@ -397,7 +397,7 @@ def test_a_gap_far_below_0_is_no_end():
 
 @pytest.mark.parametrize("formulation", admm.LOSSES)
 def test_the_protocol_goes_on_where_a_state_was(formulation):
-    X, y = svm_problem(n=31, d=5, m=4)
+    X, y = svm_problem(m=4)
     one, hp = problem(X, y, formulation, C=1.0), admm.HParams(tol=1e-6, max_steps=100_000)
     whole = SOLVER.run(one, hp)
     half = hp._replace(max_steps=int(whole.diagnostics.steps[0]) // 2)
