@@ -24,7 +24,14 @@ def test_a_run_of_a_rehearsal_takes_no_process(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("release", "flags"), [("0.10.2", "--a=b --xla_cpu_use_fusion_emitters=false"), ("0.11.0", "--a=b")]
+    ("release", "flags"),
+    [
+        (
+            "0.10.2",
+            "--a=b --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
+        ),
+        ("0.11.0", "--a=b"),
+    ],
 )
 def test_compilation_is_quick_unless_it_is_asked_for(monkeypatch, release, flags):
     monkeypatch.setattr(_rehearsal.importlib.metadata, "version", lambda name: release)

@@ -154,7 +154,7 @@ def wait_until(true: Callable[[], Any], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end
-        time.sleep(0.02)
+        time.sleep(0.1)  # a look at all processes is work
 
 
 def kill_one(pids: list[int]) -> None:
