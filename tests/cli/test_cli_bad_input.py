@@ -5,13 +5,12 @@ import errno
 import gzip
 import os
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from jax.errors import JaxRuntimeError
 
+from tests.support.commands import run_apart
 from tests.support.internals import SYSTEMS, device_memory
 from xmcjax import linops
 from xmcjax.cli.main import COMMANDS
@@ -366,35 +365,23 @@ def test_options_without_a_meaning(ask, tmp_path, files):
 
 @pytest.mark.parametrize("platform", ["cuda", "nonsense"])
 def test_a_platform_that_is_not_there(tmp_path, files, platform):
-    """In processes of their own: JAX has begun on the CPU in this one."""
-
-    def run(*arguments):
-        command = [sys.executable, "-m", "xmcjax", *map(str, arguments)]
-        environment = os.environ | {"JAX_PLATFORMS": platform}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-
-    for system in ("one-vs-all", "multinomial"):
-        model = tmp_path / system
-        found = run("train", "--system", system, "--train", files / "train.txt", "--model", model)
-        (line,) = found.stderr.splitlines()
-        assert found.returncode == 2 and not model.exists()
-        assert "error: JAX_PLATFORMS: expected platforms that this machine has, such as cpu, got" in line
-        assert repr(platform) in line
-    found = run("info")
-    assert (
-        found.returncode == 0 and "none: JAX_PLATFORMS: expected" in found.stdout and "cache" in found.stdout
-    )
+    """In a process of its own: JAX has begun on the CPU in this one."""
+    models = {system: tmp_path / system for system in ("one-vs-all", "multinomial")}
+    train = ("train", "--train", files / "train.txt")
+    lines = [(*train, "--system", system, "--model", model) for system, model in models.items()]
+    *refused, info = run_apart(*lines, ("info",), JAX_PLATFORMS=platform)
+    for found, model in zip(refused, models.values(), strict=True):
+        line = found.refused("JAX_PLATFORMS: expected platforms that this machine has, such as cpu, got")
+        assert repr(platform) in line and not model.exists()
+    assert "none: JAX_PLATFORMS: expected" in info.done().out and "cache" in info.out
 
 
 def test_an_output_that_lacks_characters(tmp_path, files, model):
     odd = tmp_path / "vorhersage_ö.txt"
-    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     predict = ("predict", "--model", model, "--data", files / "test.txt", "--out", odd)
-    for arguments in (predict, ("inspect", "--model", model), ("train", "--help")):
-        command = [sys.executable, "-m", "xmcjax", *map(str, arguments)]
-        found = subprocess.run(command, env=environment, capture_output=True, timeout=120)
-        assert found.returncode == 0, found.stderr
-        found.stdout.decode("ascii")
+    lines = (predict, ("inspect", "--model", model), ("train", "--help"))
+    for found in run_apart(*lines, PYTHONIOENCODING="ascii"):
+        assert found.done().out.isascii()
     assert odd.exists()
 
 

@@ -1,4 +1,4 @@
-"""Commands that are run in this process, and how they end."""
+"""Commands that are run in this process, or in one of their own, and how they end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.processes import python
 from xmcjax.cli.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -61,3 +62,25 @@ def run(capsys, *arguments) -> Result:
         told.pop("warnings", None)
         assert {(command, field) for field in told} <= documented_fields()
     return result
+
+
+_APART = """
+import json, sys
+from xmcjax.cli.main import main
+
+for line in json.loads(sys.argv[1]):
+    try:
+        code = main(line)
+    except SystemExit as leave:
+        code = leave.code
+    for stream in (sys.stdout, sys.stderr):
+        stream.write(f"\\x1e{code or 0}\\x1f")
+"""
+
+
+def run_apart(*lines, **environment) -> list[Result]:
+    """Commands one after the other in one process that has these variables."""
+    done = python(_APART, json.dumps([[str(word) for word in line] for line in lines]), **environment)
+    assert done.returncode == 0, done.stderr
+    ends = [[end.split("\x1e") for end in said.split("\x1f")[:-1]] for said in (done.stdout, done.stderr)]
+    return [Result(int(code), out, err) for (out, code), (err, _) in zip(*ends, strict=True)]
