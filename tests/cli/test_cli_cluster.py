@@ -111,9 +111,17 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-@pytest.mark.parametrize("to_all", [True, False])  # as a terminal does
-@pytest.mark.parametrize("seconds", [0, 0.3])
+@pytest.mark.parametrize(
+    ("name", "to_all", "seconds"),  # to all as a terminal does; each two of the three in every combination
+    [
+        ("SIGINT", True, 0),
+        ("SIGINT", False, 0.3),
+        ("SIGTERM", True, 0.3),
+        ("SIGTERM", False, 0),
+        ("SIGHUP", True, 0),
+        ("SIGHUP", False, 0.3),
+    ],
+)
 def test_a_signal_while_the_cluster_starts_is_one_line(files, tmp_path, name, to_all, seconds):
     skip_where_ignored(name)
     train = ["train", "--train", files / "train.txt", "--model", tmp_path / "m", "--local-cluster", "1"]

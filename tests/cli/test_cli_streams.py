@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -262,6 +263,21 @@ def test_a_reader_that_goes_ends_the_command_quietly(files, tmp_path):
         assert run.stderr.read() == b"" and run.wait(60) == 1
 
 
+EACH = """
+import json, sys
+from xmcjax.cli.main import main
+
+codes = []
+for line in json.loads(sys.argv[1]):
+    try:
+        codes.append(main(line))
+    except SystemExit as leave:
+        codes.append(leave.code)
+with open(sys.argv[2], "w") as file:
+    json.dump([code or 0 for code in codes], file)
+"""
+
+
 @pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
 def test_outputs_that_are_closed_are_nowhere(files, model, tmp_path, closed):
     program = (
@@ -273,6 +289,15 @@ def test_outputs_that_are_closed_are_nowhere(files, model, tmp_path, closed):
         return subprocess.run(
             [sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True, timeout=120
         )
+
+    def into(*names):
+        """The codes of predictions into these files, one after the other, and what they said."""
+        predict = ("predict", "--model", model, "--data", files / "test.txt", "--out")
+        lines = [[*map(str, predict), str(name)] for name in names]
+        each = program.replace("'-m', 'xmcjax'", f"'-c', {EACH!r}")
+        run = [sys.executable, "-c", each, json.dumps(lines), tmp_path / "codes"]
+        done = subprocess.run(run, capture_output=True, text=True, timeout=120)
+        return json.loads((tmp_path / "codes").read_text()), done.stderr
 
     if len(closed) > 1:
         new = tmp_path / "m"
@@ -288,12 +313,9 @@ def test_outputs_that_are_closed_are_nowhere(files, model, tmp_path, closed):
     assert done.stderr == (said if closed == (1,) else "")
     if 1 in closed:
         (tmp_path / "link").symlink_to("/dev/stdout")
-        for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", tmp_path / "link"):
-            done = command("predict", "--model", model, "--data", files / "test.txt", "--out", name)
-            assert (done.returncode, done.stderr) == (2, said if closed == (1,) else "")
-    for name in ("/dev/null", tmp_path / "predictions.txt"):
-        done = command("predict", "--model", model, "--data", files / "test.txt", "--out", name)
-        assert done.returncode == 0
+        names = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", tmp_path / "link")
+        assert into(*names) == ([2] * 4, 4 * said if closed == (1,) else "")
+    assert into("/dev/null", tmp_path / "predictions.txt")[0] == [0, 0]
     if 0 in closed:
         done = command("predict", "--model", model, "--data", "-", "--out", tmp_path / "p.txt")
         assert done.returncode == 2 and not (tmp_path / "p.txt").exists()

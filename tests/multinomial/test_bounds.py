@@ -59,7 +59,7 @@ def test_extrapolation_saves_most_iterations():
     assert runs[1].history[-1].steps < runs[0].history[-1].steps / 4
 
 
-@pytest.mark.parametrize("every", [5, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [10, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("start", ["zero", "random"])
 def test_lc_on_digits_at_lambda_1(start, every):
     X, y = load_digits(return_X_y=True)
