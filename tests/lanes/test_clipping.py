@@ -79,7 +79,7 @@ def test_the_threshold(C):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_objectives_hardly_rise(backend, weighted):
     """Those of a clip that is too large for the features do, and are counted."""
-    X, Y = small(dtype=np.float64)
+    X, Y = small(n=100, d=50, labels=12, dtype=np.float64)
     X = (20 * X).tocsr()
     rng = np.random.default_rng(1)
     positive = rng.uniform(1, 5, Y.shape[1]) if weighted else np.ones(Y.shape[1])
