@@ -15,15 +15,15 @@ from xmcjax import inits, linops, losses
 from xmcjax.lanes import lanes_that_fit
 
 WORK = """
-import hashlib, threading
+import hashlib, importlib, threading
 import jax
 import numpy as np
 from tests.support.lanes import small, train
 from xmcjax import inits
-from tests.support.internals import queues
 
+queues = importlib.import_module("xmcjax.lanes._queue")  # the internals import more than this process needs
 options["init"] = inits.INITS[options["init"]]()
-X, Y = small()
+X, Y = small(n=100, d=50)
 if not options["init"].tree:  # each device takes labels once before any takes more
     begun, together, take = set(), threading.Barrier(len(jax.devices()), timeout=120), queues.LabelQueue.take
 
