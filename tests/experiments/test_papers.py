@@ -156,18 +156,18 @@ def test_how_a_result_is_shown_is_not_what_it_measures(tmp_path, monkeypatch):
 
 
 def test_one_figure_by_the_door(tmp_path):
-    done = door("004", "--item", "figure-3", "--small", "--out", tmp_path)
+    done = door("000", "--item", "figure-2", "--small", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "p004_figure_3.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "p000_figure_2.png").read_bytes()[:4] == b"\x89PNG"
     found = json.loads((tmp_path / "papers.json").read_text())
-    assert [item["name"] for item in found["items"]] == ["figure-3"]
-    assert found["studies"]["experiments.papers.p004.figure_3"]["status"] == 0
-    assert "| 004 | figure-3 | done | p004_figure_3.png |" in (tmp_path / "papers.md").read_text()
+    assert [item["name"] for item in found["items"]] == ["figure-2"]
+    assert found["studies"]["experiments.papers.p000.figure_2"]["status"] == 0
+    assert "| 000 | figure-2 | done | p000_figure_2.png |" in (tmp_path / "papers.md").read_text()
 
 
 def test_a_study_that_fails_is_said(tmp_path):
     (tmp_path / "out").write_text("a file where the folder of the results would be")
-    done = door("004", "--item", "figure-3", "--small", "--out", tmp_path / "out")
+    done = door("000", "--item", "figure-2", "--small", "--out", tmp_path / "out")
     assert done.returncode == 1
 
 
