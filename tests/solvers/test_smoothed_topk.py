@@ -105,9 +105,13 @@ def test_the_proof_is_that_of_the_weights(set_name, k, kind):
         assert found.dual == pytest.approx(x.sum() - (ridge * x**2).sum() / 2 - (V**2).sum() / 2, rel=1e-6)
 
 
+# What a row's variables become is a matter of the set, its scores and its length alone: one kind of features
+# has all sets, the others some of each form.
+OF_KINDS = [("dense", *of) for of in SETS] + [("csr", *of) for of in SETS[1::2]] + [("gram", *SETS[3])]
+
+
 @needs_native
-@pytest.mark.parametrize(("set_name", "k"), SETS)
-@pytest.mark.parametrize("kind", ["dense", "csr", "gram"])
+@pytest.mark.parametrize(("kind", "set_name", "k"), [*OF_KINDS, ("csr", *SETS[4]), ("gram", *SETS[4])])
 def test_native_epochs_are_those_of_jax(set_name, k, kind):
     X, y = svm_problem(n=45, d=7, m=6)
     C = 0.5 * np.where(np.arange(45) % 7 != 2, 1 + np.arange(45) % 3, 0)[None, :]  # some rows are left out
