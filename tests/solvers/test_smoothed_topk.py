@@ -21,6 +21,7 @@ TIGHT = topk_sdca.HParams(tol=1e-9, max_epochs=100_000, block=16, sweeps=2)
 KINDS = {"topk_alpha": "alpha", "topk_beta": "beta", "box": "ww"}
 SETS = [("topk_alpha", 1), ("topk_alpha", 3), ("topk_beta", 2), ("topk_beta", 4), ("box", 1)]
 GAMMAS = [0.05, 1.0, 20.0]
+STEP = jax.jit(topk_sdca.step)  # which is long in being traced
 
 
 def make(X, y, set_name, k, gamma, *, C=0.8, kind="dense", backend="auto"):
@@ -121,10 +122,9 @@ def test_native_epochs_are_those_of_jax(set_name, k, kind):
         make(X, y, set_name, k, gamma, C=C, kind=kind, backend=backend) for backend in ("native", "jnp")
     )
     assert ours.rows is None and twin.rows is not None
-    step = jax.jit(topk_sdca.step)
     a, b = (topk_sdca.init(p, jax.random.key(7)) for p in (ours, twin))
     for _ in range(4):
-        a, b = step(ours, hp, a), step(twin, hp, b)
+        a, b = STEP(ours, hp, a), STEP(twin, hp, b)
         np.testing.assert_allclose(a.weights, b.weights, atol=1e-12)
         np.testing.assert_allclose(a.dual, b.dual, atol=1e-12)
     for new, old in zip(topk_sdca.objectives(ours, hp, a), topk_sdca.objectives(twin, hp, b), strict=True):
@@ -161,7 +161,7 @@ def test_a_row_of_zeros_takes_the_best_of_its_set(set_name, k, gamma, backend, k
     X, y = svm_problem(n=12, d=3, m=6)
     X[5] = 0
     problem = make(X, y, set_name, k, gamma, kind=kind, backend=backend)
-    x = np.asarray(topk_sdca.step(problem, TIGHT, topk_sdca.init(problem)).dual[0, 5])
+    x = np.asarray(STEP(problem, TIGHT, topk_sdca.init(problem)).dual[0, 5])
     most = 0.8 if set_name == "box" else 0.8 / 5
     expected = np.where(np.arange(6) == y[5], 0, min(0.8 / gamma, most))
     np.testing.assert_allclose(x, expected, rtol=1e-12)
