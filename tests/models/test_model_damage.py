@@ -228,6 +228,14 @@ def rewrite_shard(directory, change):
         (lambda a: a["indices"].__setitem__(slice(0, 2), [7, 7]), "ascending features"),
         (lambda a: a["values"].__setitem__(0, np.nan), "finite values"),
         (lambda a: a["intercept"].__setitem__(0, np.inf), "finite intercept"),
+        (
+            lambda a: a["status"].__setitem__(2, 100),
+            r"shard-000000\S*: expected status from -1 to 6, found 100",
+        ),
+        (lambda a: a["status"].__setitem__(2, 7), "status from -1 to 6, found 7"),
+        (lambda a: a["status"].__setitem__(2, -2), "status from -1 to 6, found -2"),
+        (lambda a: a["newton_steps"].__setitem__(2, -5), "newton_steps from 0 to 2147483647, found -5"),
+        (lambda a: a["cg_steps"].__setitem__(2, -5), "cg_steps from 0 to 2147483647, found -5"),
     ],
 )
 def test_a_shard_that_lies_is_refused_even_unverified(copy, change, words):

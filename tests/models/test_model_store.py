@@ -333,6 +333,10 @@ def test_the_callers_buffers_may_be_used_again_and_zeros_are_not_stored(tmp_path
         ((0, np.array([3, 2], np.uint8), np.float32([1, 1])), ValueError, "ascending features"),
         ((0, [3], np.float32([np.nan])), ValueError, "finite weights"),
         ((0, [3], np.float32([1]), -np.inf), ValueError, "finite weights"),
+        ((0, [3], np.float32([1]), 1e39), ValueError, "finite weights"),  # in float32
+        ((0, [3], np.float32([1]), 0.0, -2), ValueError, "status: expected at least -1, got -2"),
+        ((0, [3], np.float32([1]), 0.0, 7), ValueError, "status: expected at most 6, got 7"),
+        ((0, [3], np.float32([1]), 0.0, 1, -1), ValueError, "newton_steps: expected at least 0, got -1"),
         ((9, [3], np.float32([1])), ValueError, "label 9: .* given twice"),
         ((2, [3], np.float32([1])), ValueError, "label 2: .* given twice"),
     ],
@@ -430,6 +434,14 @@ def test_labels_of_some_statuses_have_no_score():
     assert is_trained(status).tolist() == [end not in without for end in Status]
     model = ArrayModel(np.ones((len(status), 2)), None, status)
     assert model.trained(0, len(status)).tolist() == is_trained(status).tolist()
+
+
+def test_every_way_to_end_is_stored(tmp_path):
+    ends = [*Status]
+    with ShardWriter(tmp_path / "m", META | {"n_labels": len(ends)}) as writer:
+        for label, end in enumerate(ends):
+            writer.add(label, [], np.float32([]), status=end)
+    assert LinearModel.load(tmp_path / "m").status.tolist() == ends
 
 
 def test_nothing_of_the_machine_is_stored(tmp_path):

@@ -15,6 +15,9 @@ NOT_STORED = -1
 # Of `xmcjax.solvers.Status`, written out because reading a model needs no solver.
 NONFINITE = 4
 NO_POSITIVES = 5
+# The numbers that a stored label may have, −1 where it is of a part that was loaded and saved; a new one of
+# `xmcjax.solvers.Status` needs a new version of the format.
+STATUSES = range(-1, 7)
 
 
 class WeightSource(Protocol):

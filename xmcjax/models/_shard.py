@@ -23,6 +23,7 @@ import numpy as np
 from xmcjax import _sparse
 from xmcjax._arguments import number, whole_number
 from xmcjax._sparse import compressed_fault
+from xmcjax.models._base import STATUSES
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._tensors import reading
 
@@ -84,7 +85,9 @@ def checked_weights(
         )
     if values.dtype != dtype:
         raise TypeError(f"label {label}: expected values of type {dtype}, found {values.dtype}")
-    if not (np.isfinite(values).all() and np.isfinite(number("bias", bias))):
+    with np.errstate(over="ignore"):
+        stored_bias = dtype.type(number("bias", bias))
+    if not (np.isfinite(values).all() and np.isfinite(stored_bias)):
         raise ValueError(f"label {label}: expected finite weights, found nan or infinity")
     if indices.size and (indices[0] < 0 or indices[-1] >= n_features or (indices[1:] <= indices[:-1]).any()):
         raise ValueError(
@@ -93,7 +96,7 @@ def checked_weights(
     # Boolean indexing copies: the caller may use its buffers again.
     kept = values != 0
     steps = (whole_number(n, s, 0) for n, s in (("newton_steps", newton_steps), ("cg_steps", cg_steps)))
-    status = whole_number("status", status, -(2**7), 2**7 - 1)
+    status = whole_number("status", status, STATUSES[0], STATUSES[-1])
     return LabelWeights(indices[kept].astype(np.int32), values[kept], float(bias), status, *steps)
 
 
@@ -180,3 +183,13 @@ def _check(path: Path, shard: Shard, nonzeros: int, n_features: int) -> None:
     for name in ("values", "intercept"):
         if not np.isfinite(getattr(shard, name)).all():
             raise ModelFormatError(path, f"finite {name}", "nan or infinity")
+    most = np.iinfo(np.int32).max
+    for name, low, high in (
+        ("status", STATUSES[0], STATUSES[-1]),
+        ("newton_steps", 0, most),
+        ("cg_steps", 0, most),
+    ):
+        found = getattr(shard, name)
+        wrong = found[(found < low) | (found > high)]
+        if wrong.size:
+            raise ModelFormatError(path, f"{name} from {low} to {high}", str(wrong[0]))
