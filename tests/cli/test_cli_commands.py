@@ -132,7 +132,7 @@ def test_help_of_a_command_lists_the_choices_of_the_tables(xmcjax, name):
             assert choice in result.out
     for flag in ("--json", "--config FILE", "--print-config"):
         assert flag in result.out
-    assert "xmcjax." not in result.out and ":class:" not in result.out
+    assert "xmcjax." not in result.out and ":class:" not in result.out and "{None}" not in result.out
 
 
 def test_the_program_and_the_module_are_the_same():

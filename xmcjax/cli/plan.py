@@ -64,7 +64,7 @@ class Options:
         model: directory for the model, whose disk is looked at; this one if not given.
     """
 
-    train: File | None = None
+    train: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     shape: Annotated[str | None, tyro.conf.arg(metavar="N,D,NNZ,L")] = None
     labels_file: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
     more_features: Annotated[File | None, tyro.conf.arg(metavar="FILE")] = None
