@@ -83,6 +83,8 @@ def test_a_run_goes_on_from_its_state(xmcjax, data, tmp_path, system, name):
     xmcjax(*other).refused("cannot resume", f"--system = {system}", f"this run has {another}")
     other = [*train, "--model", model, "--resume", "--tol", "1e-3"]
     xmcjax(*other).refused("cannot resume", "--tol = 1e-0", "this run has 0.001")
+    other = [*train, "--model", model, "--resume", "--dtype", "float32"]
+    xmcjax(*other).refused("cannot resume", "--dtype = float64", "this run has float32")
     assert {path: path.read_bytes() for path in state.rglob("*") if path.is_file()} == before
     told = json.loads(xmcjax(*train, "--model", model, "--resume", "--json").done().out)
     assert told["resumed"]["directory"] == str(state) and not state.exists()
@@ -134,6 +136,8 @@ def test_of_a_complete_model_nothing_is_left_to_do(xmcjax, data, tmp_path, syste
     assert "nothing left to train" in xmcjax(*train, "--resume").done().out
     xmcjax(*train, "--resume", "--tol", "0.5").refused("cannot resume", "--tol = ", "this run has 0.5")
     xmcjax(*train[:-1], "log", "--resume").refused("cannot resume", "--transform = ")
+    double = [*train, "--resume", "--dtype", "float64"]
+    xmcjax(*double).refused("cannot resume", "--dtype = float32", "this run has float64")
     other = tmp_path / "other.txt"
     text = data.read_text().splitlines()
     other.write_text("\n".join([text[0], *text[2:], text[1]]) + "\n")

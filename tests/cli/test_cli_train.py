@@ -224,6 +224,7 @@ def test_resume_with_other_options_is_refused_by_name(train, contents):
         ("--no-fit-intercept", None, "bias (--no-fit-intercept, --no-regularise-intercept)"),
         ("--shard-size", 7, "shard_size"),
         ("--init", "zero", "init"),
+        ("--dtype", "float64", "dtype"),  # in which the data have another hash
     ):
         _, result = train(*[word for word in (option, value) if word is not None], "--resume")
         result.refused(f"cannot resume, the model was started with {key} = ")

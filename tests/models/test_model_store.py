@@ -219,6 +219,8 @@ def test_resume_removes_only_its_own_left_overs(tmp_path):
         ({"shard_size": 6}, "started with shard_size = 5, this run has 6"),
         ({"label_range": (0, 10)}, r"started with label_range = \(0, 23\), this run has \(0, 10\)"),
         ({"transforms_arrays": {"w": np.ones(50)}}, "started with transforms = none, this run has arrays"),
+        # Options before the data, whose hash depends on the dtype.
+        ({"meta": META | {"data": "f", "dtype": "float64"}}, "dtype = 'float32', this run has 'float64'"),
         # The first of several differences, by name.
         ({"meta": META | {"loss": "hinge", "C": 3.0}, "shard_size": 1}, "with C = 1.0, this run has 3.0"),
     ],

@@ -167,7 +167,7 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
         test = transformed_test(options, test, data.transforms)
         check_weights(data.X, y, n_labels, data.X.dtype.itemsize, system != "kernel", usable_memory())
         begin = time.perf_counter()
-        mark = _mark(options, classifier, data.fingerprint, data.transforms.names, system)
+        mark = _mark(options, classifier, data.fingerprint, data.transforms.names, options.dtype, system)
         checkpoint = state_of_run(state_folder(options.model), mark, deadline)
         if checkpoint.begin(options.resume):
             text = f"goes on from {checkpoint.folder}"
@@ -247,8 +247,10 @@ def _nothing_left(options: ClassOptions, classifier: Any, stored: Any, system: s
     kernel = system == "kernel"
     meta = read_kernel_model(options.model)[0] if kernel else LinearModel.load(options.model).meta
     _training.refuse_saved(options.model, meta, system)
-    found = _mark(options, stored, str(meta.get("data")), tuple(meta.get("transforms", ())), system)
-    wanted = _mark(options, classifier, dataset.fingerprint(), transforms.names, system)
+    # a kernel model in float64 may be of features in either
+    dtype = options.dtype if kernel and meta["dtype"] == "float64" else meta["dtype"]
+    found = _mark(options, stored, str(meta.get("data")), tuple(meta.get("transforms", ())), dtype, system)
+    wanted = _mark(options, classifier, dataset.fingerprint(), transforms.names, options.dtype, system)
     for key, value in wanted.items():
         if found[key] != value:
             raise ModelMismatchError(options.model, key, str(found[key]), str(value))
@@ -266,15 +268,29 @@ def _nothing_left(options: ClassOptions, classifier: Any, stored: Any, system: s
 
 
 def _mark(
-    options: ClassOptions, classifier: Any, fingerprint: str, transforms: Sequence[str], system: str
+    options: ClassOptions,
+    classifier: Any,
+    fingerprint: str,
+    transforms: Sequence[str],
+    dtype: str,
+    system: str,
 ) -> dict[str, Any]:
-    """What a run has to have in common with the one that it goes on with: all that its result depends on."""
+    """What a run has to have in common with the one that it goes on with: all that its result depends on.
+
+    The fingerprint comes last, because it is that of the data in the dtype.
+    """
     parameters = {
         flag_of(name, None): value
         for name, value in classifier.get_params(False).items()
         if name not in _BESIDE and hasattr(options, name)
     }
-    return {_SYSTEM: system, "data": fingerprint, "--transform": list(transforms), **parameters}
+    return {
+        _SYSTEM: system,
+        "--dtype": dtype,
+        "--transform": list(transforms),
+        **parameters,
+        "data": fingerprint,
+    }
 
 
 def _fit(

@@ -136,7 +136,7 @@ class Checkpoint:
         return list(found)[:1] == list(self._mark)[:1]
 
     def _compare(self, found: dict[str, Any]) -> None:
-        for key in dict.fromkeys((*self._mark, *found)):  # the system and the data before their options
+        for key in dict.fromkeys((*self._mark, *found)):  # in the order of the mark
             if self._mark.get(key) != found.get(key):
                 raise ModelMismatchError(self.folder, key, str(found.get(key)), str(self._mark.get(key)))
 
