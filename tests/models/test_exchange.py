@@ -388,6 +388,33 @@ def test_a_bias_needs_a_feature(tmp_path):
         import_model(tmp_path / "in", tmp_path / "m", "dismec", bias=np.inf)
 
 
+_TWO = GOOD.replace("nr_class 3\nlabel 3 1 2", "nr_class 2\nlabel 1 2")
+_W = sp.csr_matrix(np.float32([[1, 2], [-4, 1]]))
+
+
+@pytest.mark.parametrize(
+    ("format", "content", "bias"),
+    [
+        ("npz", -_W, 1e39),
+        ("npz", _W, 1e38),  # one bias is −∞, as if the label were never predicted
+        ("liblinear", _TWO.replace("bias -1", "bias 1e200").replace(_TWO[-14:], "1\n2\n1e200\n"), None),
+        ("liblinear", _TWO.replace("L2R_LR", "MCSVM_CS").replace(_TWO[-14:], "1e308 -1e308\n1 2\n"), None),
+    ],
+)
+def test_weights_and_biases_that_are_too_large_are_refused_before_anything_is_written(
+    tmp_path, format, content, bias
+):
+    file = tmp_path / "in"
+    if format == "npz":
+        with open(file, "wb") as out:
+            sp.save_npz(out, content)
+    else:
+        file.write_text(content)
+    with pytest.raises(ModelError, match=r"in: expected weights and biases that float\d\d can hold, found"):
+        import_model(file, tmp_path / "m", format, bias=bias)
+    assert not (tmp_path / "m").exists()
+
+
 # A matrix of scipy
 
 

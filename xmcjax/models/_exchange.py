@@ -10,6 +10,7 @@ import numpy as np
 
 from xmcjax._arguments import name_of, number
 from xmcjax.models._dismec import read_dismec, write_dismec
+from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._foreign import ForeignModel, store
 from xmcjax.models._kernel import system_of
 from xmcjax.models._liblinear import read_liblinear, write_liblinear
@@ -144,4 +145,9 @@ def import_model(
             raise ValueError(f"bias: expected a finite number, got {bias}")
         options["bias"] = float(bias)
     assert entry.read is not None
-    return store(entry.read(path, max_memory=max_memory, **options), directory)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is too large becomes infinite, and is refused
+        model = entry.read(path, max_memory=max_memory, **options)
+    if not (np.isfinite(model.coef.data).all() and np.isfinite(model.intercept).all()):
+        expected = f"weights and biases that {model.coef.dtype.name} can hold"
+        raise ModelFormatError(path, expected, "larger ones")
+    return store(model, directory)
