@@ -136,7 +136,10 @@ BAD = {
     "a null class": (dict(features=([[1.0], [2]],), labels=([1, None],)), "no nulls in column 'labels'"),
     "texts": (dict(features=([["a"]],), labels=([1],)), "lists of numbers in column 'features', found lists"),
     "no lists": (dict(features=([1.0],), labels=([1],)), "lists in column 'features', found double"),
-    "classes with a point": (dict(features=([[1.0]],), labels=([1.5],)), "lists in column 'labels', found"),
+    "classes with a point": (
+        dict(features=([[1.0]],), labels=([1.5],)),
+        "whole numbers, or lists in column 'labels', found double",
+    ),
     "nan": (
         dict(features=([[1.0], [float("nan")]],), labels=([1, 2],)),
         "finite float32 numbers in column 'features', found nan in row 2",

@@ -196,15 +196,15 @@ class TableReader:
             if classes.dtype == np.uint64 and (classes > np.iinfo(np.int64).max).any():
                 raise self._error(f"classes below 2^63 in column {name!r}", "a larger one")
             return classes.astype(np.int64)
-        lengths, labels = self._lists(column, name)
+        lengths, labels = self._lists(column, name, "whole numbers, or lists")
         return lengths, self._places(labels, lengths, name, self._sizes[1])
 
-    def _lists(self, column: Any, name: str) -> tuple[np.ndarray, Any]:
-        """(lengths, entries) of a column of lists."""
+    def _lists(self, column: Any, name: str, expected: str = "lists") -> tuple[np.ndarray, Any]:
+        """(lengths, entries) of a column of lists; `expected` is for the error."""
         types = self._pa.types
         kinds = types.is_list, types.is_large_list, types.is_fixed_size_list
         if not any(is_kind(column.type) for is_kind in kinds):
-            raise self._error(f"lists in column {name!r}", f"{column.type}")
+            raise self._error(f"{expected} in column {name!r}", f"{column.type}")
         self._no_nulls(column, name)
         entries = column.flatten()
         self._no_nulls(entries, name)
