@@ -328,11 +328,22 @@ def test_an_output_that_would_replace_an_input(xmcjax, tmp_path, files, model):
     predict = ("predict", "--model", model, "--data", data, "--out")
     xmcjax(*predict, tmp_path / "link.txt").refused("--out: expected another file than the data")
     xmcjax(*predict, model / "p").refused("--out: expected a file outside the model")
+    xmcjax("convert", "--data", data, "--out", data).refused("--out: expected another file than the data")
+    assert data.read_bytes() == before and not (model / "p").exists()
+
+
+def test_files_that_are_never_compressed(xmcjax, tmp_path, files, model):
+    data = files / "test.txt"
+    predict = ("predict", "--model", model, "--data", data, "--out")
     xmcjax(*predict, tmp_path / "p.gz").refused("--out: predictions are not compressed, expected no .gz")
     export = ("export", "--model", model, "--format", "npz", "--out", tmp_path / "w.npz.xz")
     xmcjax(*export).refused("--out: models for other programs are not compressed, expected no .xz")
-    xmcjax("convert", "--data", data, "--out", data).refused("--out: expected another file than the data")
-    assert data.read_bytes() == before and not (model / "p").exists()
+    source = ("import", "--source", tmp_path / "m.txt.gz", "--format", "liblinear", "--model", tmp_path / "m")
+    xmcjax(*source).refused("--source: models of other programs are not compressed, expected no .gz")
+    evaluate = ("evaluate", "--data", data, "--predictions")
+    xmcjax(*evaluate, tmp_path / "p.xz").refused("--predictions: predictions are not compressed, expected no")
+    held_out = ("--held-out", data, "--held-out-predictions", tmp_path / "p.gz")
+    xmcjax(*evaluate, data, *held_out).refused("--held-out-predictions: predictions are not compressed")
 
 
 @pytest.mark.parametrize("name", ["d.csv", "d.svm", "d.LIBSVM", "d.svmlight.gz"])

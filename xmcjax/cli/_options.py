@@ -208,14 +208,19 @@ def check_stats(stats: Path, model: Path, resume: bool) -> None:
         raise FileExistsError(f"{stats}: expected a new file for --stats, found one (nothing was changed)")
 
 
-def check_uncompressed(out: Path, what: str) -> None:
-    """Whether the name of an output that is never compressed says so.
+def check_uncompressed(path: Path, what: str, flag: str = "--out") -> None:
+    """Whether the name of a file that is never compressed says so.
+
+    Args:
+        path: the file, to be written or read.
+        what: it holds, in a few words.
+        flag: that named it.
 
     Raises:
         ValueError: it ends in .gz or .xz.
     """
-    if out.suffix in (".gz", ".xz"):
-        raise ValueError(f"--out: {what} are not compressed, expected no {out.suffix}: {out}")
+    if path.suffix in (".gz", ".xz"):
+        raise ValueError(f"{flag}: {what} are not compressed, expected no {path.suffix}: {path}")
 
 
 def _two_ways(path: Path) -> bool:

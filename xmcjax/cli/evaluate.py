@@ -15,7 +15,7 @@ from xmcjax._arguments import whole_number
 from xmcjax.cli import _report
 from xmcjax.cli._data import read
 from xmcjax.cli._data_options import AUTO, DataOptions, PredictionFormatName, Source
-from xmcjax.cli._options import File, PresetName, check_preset, parse_size
+from xmcjax.cli._options import File, PresetName, check_preset, check_uncompressed, parse_size
 from xmcjax.cli._streams import seekable
 from xmcjax.data import DataFormatError, Dataset, MemoryBound, load_pairs
 from xmcjax.metrics import (
@@ -97,6 +97,9 @@ def run(options: Options) -> None:
         raise ValueError(f"{given} needs {other}, got none")
     if options.held_out is None and options.held_out_labels_file is not None:
         raise ValueError("--held-out-labels-file needs --held-out, got none")
+    check_uncompressed(options.predictions, "predictions", "--predictions")
+    if options.held_out_predictions is not None:
+        check_uncompressed(options.held_out_predictions, "predictions", "--held-out-predictions")
     sources = (
         Source(options.data, options.labels_file),
         Source(options.train, options.train_labels_file),

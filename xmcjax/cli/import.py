@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from xmcjax.cli import _report
-from xmcjax.cli._options import Directory, File, one_of, parse_size
+from xmcjax.cli._options import Directory, File, check_uncompressed, one_of, parse_size
 from xmcjax.cli._streams import seekable
 from xmcjax.models import IMPORTS, import_model
 
@@ -41,6 +41,7 @@ class Options:
 
 def run(options: Options) -> None:
     """Reads, stores, and shows the size."""
+    check_uncompressed(options.source, "models of other programs", "--source")
     memory = parse_size(options.max_memory)
     with seekable(options.source, memory) as source:
         if source != options.source and options.format == "dismec":
