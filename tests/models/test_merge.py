@@ -83,6 +83,7 @@ def test_other_data_and_other_options_are_named(parts, tmp_path):
     for name, more, key in (
         ("other", ["--train", str(tmp_path / "train.txt")], "data"),
         ("options", ["--train", str(parts / "train.txt"), "--C", "2"], "C"),
+        ("double", ["--train", str(parts / "train.txt"), "--dtype", "float64"], "dtype"),
     ):
         assert main([*train, *more, "--model", str(tmp_path / name)]) == 0
         said = rf"{tmp_path / name}: expected {key} = .* as in {parts / '0'}, found"

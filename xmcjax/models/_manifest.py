@@ -13,6 +13,7 @@ import os
 import re
 import reprlib
 import stat
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -164,6 +165,16 @@ def check_meta(meta: dict) -> dict:
     if problem:
         raise ValueError(f"meta: expected {problem[0]}, found {problem[1]}")
     return meta
+
+
+def in_order(keys: Iterable[str]) -> list[str]:
+    """Members of meta data in the order in which two models are compared.
+
+    The system comes first, because the options follow from it, and the data last, whose hash depends on the
+    dtype.
+    """
+    of_data = ("data", "n_features", "n_labels")
+    return sorted(keys, key=lambda key: (key != "system", key in of_data, key))
 
 
 def _meta_problem(meta: dict) -> tuple[str, str] | None:

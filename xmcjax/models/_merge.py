@@ -10,6 +10,7 @@ import numpy as np
 
 from xmcjax._arguments import flag
 from xmcjax._systems import saved_by_estimator
+from xmcjax.models import _manifest
 from xmcjax.models._calibration import Calibration, write_calibration
 from xmcjax.models._errors import ModelError
 from xmcjax.models._linear import LinearModel
@@ -127,7 +128,8 @@ def _runs_of(labels: np.ndarray, size: int) -> Iterator[tuple[int, int]]:
 def _check_same(one: LinearModel, other: LinearModel) -> None:
     """Whether two parts were trained alike."""
     known = [{**model.meta, "shard_size": model.shard_size, **model.file_hashes()} for model in (one, other)]
-    for key in dict.fromkeys([*sorted(one.meta), *sorted(other.meta), *known[0], *known[1]]):
+    meta = _manifest.in_order(one.meta.keys() | other.meta.keys())
+    for key in dict.fromkeys([*meta, *known[0], *known[1]]):
         wanted, found = (values.get(key, "nothing") for values in known)
         if found != wanted:
             raise ModelError(

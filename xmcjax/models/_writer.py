@@ -415,12 +415,7 @@ def _first_difference(found: Manifest, wanted: Manifest) -> tuple[str, str, str]
     def of_file(file: FileRecord | None, what: str) -> str:
         return "none" if file is None else f"{what} of SHA-256 {file.sha256[:12]}…"
 
-    # the system first, because the options follow from it, and the data last, whose hash depends on the dtype
-    of_data = ("data", "n_features", "n_labels")
-    order = sorted(
-        found.meta.keys() | wanted.meta.keys(), key=lambda key: (key != "system", key in of_data, key)
-    )
-    for key in order:
+    for key in _manifest.in_order(found.meta.keys() | wanted.meta.keys()):
         # Values are compared, not texts: 1 is 1.0.
         if key not in found.meta or key not in wanted.meta or found.meta[key] != wanted.meta[key]:
             return key, of_meta(found, key), of_meta(wanted, key)
