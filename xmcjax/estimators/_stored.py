@@ -218,13 +218,14 @@ def load(kind: type, path: str | os.PathLike[str]):
     if form not in ("classes", "sparse", "dense"):
         raise ModelFormatError(where, "target classes, sparse or dense", repr(form)[:40])
     fit = meta.get("fit", {})
-    if not isinstance(fit, dict) or not all(_is_of_a_fit(*member) for member in fit.items()):
+    if not isinstance(fit, dict) or not all(is_of_a_fit(*member) for member in fit.items()):
         raise ModelFormatError(where, "fit as finite numbers", repr(fit)[:80])
     _fill(classifier, model, form)
     return classifier
 
 
-def _is_of_a_fit(name: str, value) -> bool:
+def is_of_a_fit(name: str, value) -> bool:
+    """Whether a member of ``fit`` has a value that a fit may have had."""
     from xmcjax.solvers import Status
 
     if name == "status_":

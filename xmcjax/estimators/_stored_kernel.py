@@ -15,7 +15,7 @@ from xmcjax._systems import SYSTEMS
 from xmcjax.estimators._kernel_arrays import from_arrays, to_arrays
 from xmcjax.estimators._kernel_parts import kernel_of
 from xmcjax.estimators._kernel_scores import check_parts
-from xmcjax.estimators._stored import decoded, encoded, remember
+from xmcjax.estimators._stored import decoded, encoded, is_of_a_fit, remember
 from xmcjax.kernels import ClassKernels, Kernel, Points, Tree
 from xmcjax.lanes import precision
 from xmcjax.models import ModelFormatError, Names, read_kernel_model, system_of, write_kernel_model
@@ -129,10 +129,11 @@ def _made(kind: type, meta, arrays, names: Names, transforms):
     classifier.v_, classifier.kernel_ = arrays["v"], kernel_of(classifier._kernels, classifier._tree)
     likelihood = meta["fit"].get("likelihood", classifier.likelihood)  # older models do not tell it
     classifier._likelihood = name_of("likelihood", likelihood, LIKELIHOODS)
-    without = np.array(meta["fit"].get("without_rows", []), np.int64)  # older models do not tell it
-    if not np.isin(without, np.arange(len(names.classes))).all():
-        raise ValueError(f"expected numbers of classes without rows, found {without.tolist()}")
-    classifier._without = without
+    without = meta["fit"].get("without_rows", [])  # older models do not tell it
+    numbers = range(len(names.classes))
+    if not isinstance(without, list) or any(type(one) is not int or one not in numbers for one in without):
+        raise ValueError(f"expected numbers of classes without rows, found {without!r}")
+    classifier._without = np.array(without, np.int64)
     classifier.loadings_ = getattr(classifier._kernels.mixing, "B", None)
     classifier.n_features_in_ = meta["n_features"]
     remember(classifier, meta)
@@ -140,9 +141,12 @@ def _made(kind: type, meta, arrays, names: Names, transforms):
         classifier.feature_names_in_ = np.array(names.features, object)
     if transforms.names:
         classifier.transforms_ = transforms
-    for name in _NUMBERS:
+    for name in (*_NUMBERS, "status_"):
         if name in meta["fit"]:
-            setattr(classifier, name, meta["fit"][name])
+            value = meta["fit"][name]
+            if not is_of_a_fit(name, value):
+                raise ValueError(f"expected {name} as a number of a fit, found {value!r}")
+            setattr(classifier, name, value)
     classifier.status_ = Status(meta["fit"]["status_"])
     return classifier
 
