@@ -15,13 +15,13 @@ from xmcjax import inits, linops, losses
 from xmcjax.lanes import lanes_that_fit
 
 WORK = """
-import hashlib, importlib, threading
+import hashlib, threading
 import jax
 import numpy as np
 from tests.support.lanes import small, train
 from xmcjax import inits
 
-queues = importlib.import_module("xmcjax.lanes._queue")  # the internals import more than this process needs
+from tests.support.internals import queues
 options["init"] = inits.INITS[options["init"]]()
 X, Y = small(n=100, d=50)
 if not options["init"].tree:  # each device takes labels once before any takes more

@@ -89,16 +89,20 @@ from xmcjax.solvers import (
     _search,
 )
 from xmcjax.solvers.multiclass_dual import _row_places, _schedule
-from xmcjax.solvers.multinomial import _certificate as _multinomial_certificate
-from xmcjax.solvers.multinomial import _checkpoint as _multinomial_checkpoint
+
+# one import, where the linter would have one for each name that is changed
+# isort: off
 from xmcjax.solvers.multinomial import (
+    _certificate as _multinomial_certificate,
+    _checkpoint as _multinomial_checkpoint,
     _distributions,
     _judge,
     _kronecker,
     _line_search,
     _preconditioners,
+    _run as _multinomial_run,
 )
-from xmcjax.solvers.multinomial import _run as _multinomial_run
+# isort: on
 
 SYSTEMS = _systems.SYSTEMS
 CLI_MODULES = _cli_systems.MODULES
