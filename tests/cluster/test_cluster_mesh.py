@@ -160,12 +160,12 @@ def endless(folder, *arguments):
     run = subprocess.Popen(
         command, env=environment, start_new_session=True, stderr=subprocess.PIPE, text=True
     )
-    dask_processes.wait_until(lambda: len(members(folder)) == 2)
+    dask_processes.wait_until(lambda: len(members(folder)) == 2, pause=0.1)
     return run
 
 
 def nothing_is_left(folder):
-    dask_processes.wait_until(lambda: not members(folder))
+    dask_processes.wait_until(lambda: not members(folder), pause=0.1)
     dask_processes.wait_until(lambda: not list(folder.rglob("xmcjax-mesh-*")))
 
 

@@ -149,12 +149,18 @@ def commands(group: int) -> list[str]:
     return [command for _, fields, command in processes() if fields[2] == str(group)]
 
 
-def wait_until(true: Callable[[], Any], seconds: float = 60) -> None:
-    """Until something is so; an AssertionError where it is not in time."""
+def wait_until(true: Callable[[], Any], seconds: float = 60, pause: float = 0.02) -> None:
+    """Until something is so; an AssertionError where it is not in time.
+
+    Args:
+        true: whether it is so.
+        seconds: at most.
+        pause: seconds between two looks; a look at all processes is work, where its moment does not matter.
+    """
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end
-        time.sleep(0.1)  # a look at all processes is work
+        time.sleep(pause)
 
 
 def kill_one(pids: list[int]) -> None:
