@@ -92,7 +92,8 @@ def check_hashable(kind: str, part: Any) -> None:
         name for name in vars(part) if isinstance(getattr(type(part), name, None), functools.cached_property)
     }
     unseen = vars(part).keys() - {field.name for field in dataclasses.fields(part)} - kept
-    if unseen and "__eq__" not in vars(type(part)):
+    compares = next(kind for kind in type(part).__mro__ if "__eq__" in vars(kind))
+    if unseen and compares.__module__.partition(".")[0] == "xmcjax":
         raise TypeError(f"{expected} got the attribute {min(unseen)} that is none")
 
 
@@ -166,20 +167,22 @@ def _check_convex(loss: LaneLoss, seen: _LookedAt) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _looked_at(loss: LaneLoss) -> _LookedAt:
+    """In float64, where a formula that overflows far away does not here; a formula of float32 in that."""
     with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-        scores, targets = _scores(loss, _widest(loss))
-        made = _of_own(f"loss {_name(loss)}", "curvature", functools.partial(_parts, loss), scores, targets)
+        try:
+            seen = _looked_at_in(loss, np.float64)
+        except TypeError:
+            return _looked_at_in(loss, np.float32)
+        with np.errstate(over="ignore"):
+            narrow = np.array_equal(seen.value, seen.value.astype(np.float32), equal_nan=True)
+        return _looked_at_in(loss, np.float32) if narrow else seen
+
+
+def _looked_at_in(loss: LaneLoss, dtype: type[np.floating]) -> _LookedAt:
+    scores, targets = _scores(loss, dtype)
+    _check_arrays(loss, dtype)
+    made = _of_own(f"loss {_name(loss)}", "curvature", functools.partial(_parts, loss), scores, targets)
     return _LookedAt(scores, *(np.asarray(part) for part in made))
-
-
-def _widest(loss: LaneLoss) -> type[np.floating]:
-    """float64, where a formula that overflows far away does not here, but of a formula of float32 that."""
-    try:
-        _check_arrays(loss, np.float64)
-    except TypeError:
-        _check_arrays(loss, np.float32)
-        return np.float32
-    return np.float64
 
 
 def _scores(loss: LaneLoss, dtype) -> tuple[np.ndarray, np.ndarray]:

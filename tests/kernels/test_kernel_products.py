@@ -281,6 +281,22 @@ def test_a_kernel_that_is_no_pytree_is_refused():
         kernels.gram(Own(1.0) + kernels.Linear(), kernels.points([[0.0], [1.0]]))
 
 
+def test_an_own_kernel_may_work_on_its_fields():
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass(frozen=True)
+    class Ours(kernels.Kernel):
+        w: jax.Array
+
+        def __post_init__(self):
+            object.__setattr__(self, "w", jnp.asarray(self.w))
+
+        def value(self, pairs):
+            return jnp.exp(-self.w * pairs.distance2)
+
+    K = kernels.gram(Ours(2.0), kernels.points(np.eye(2))).matrices()[0]
+    np.testing.assert_allclose(K, [[1, np.exp(-4)], [np.exp(-4), 1]], rtol=1e-12)
+
+
 NO_VALUES = {
     "a sum": (
         lambda self, pairs: jnp.sum(pairs.inner),

@@ -174,11 +174,31 @@ def test_losses_that_are_convex_are_taken(dtype):
 
 
 def test_a_formula_that_is_of_float32_is_looked_at_in_it():
-    loss = own(lambda m: jnp.square(jnp.maximum(0, 1 - m.astype(jnp.float32))))
     y = np.array([[1], [-1]])
+    loss = own(lambda m: softplus(-m.astype(jnp.float32)).astype(m.dtype))
+    assert lane_problem(linops.make(np.eye(2, dtype=np.float32)), y, loss).loss is loss
+    loss = own(lambda m: jnp.square(jnp.maximum(0, 1 - m.astype(jnp.float32))))
     assert lane_problem(linops.make(np.eye(2, dtype=np.float32)), y, loss).loss is loss
     with pytest.raises(TypeError, match=r"^loss ours: expected a value .* float64 .*, got float32"):
         lane_problem(linops.make(np.eye(2)), y, loss)
+
+
+def test_a_class_that_compares_what_it_derives_from_its_fields_is_taken():
+    @dataclasses.dataclass(frozen=True)
+    class Scaled(MarginLoss):
+        scale: float
+
+        def __post_init__(self):
+            object.__setattr__(self, "square", self.scale**2)
+
+        def value(self, m):
+            return vars(self)["square"] * jax.nn.softplus(-m)
+
+    class Double(Scaled):
+        name = "double"
+
+    y = np.array([[1], [-1]])
+    assert lane_problem(linops.make(np.eye(2)), y, Double(2.0)).loss == Double(2.0)
 
 
 def test_a_loss_of_the_score_may_be_below_0():

@@ -75,6 +75,13 @@ def test_the_truncated_entropy_of_a_class_far_below_has_the_slope_of_all_others(
             np.testing.assert_allclose(g, wide, rtol=1e-5, atol=1e-7)
 
 
+def test_the_topk_entropy_of_others_that_are_farther_apart_than_their_dtype_reaches():
+    z = jnp.asarray([0, 3e38, -3e38, -3.2e38], jnp.float32)
+    value, g = jax.value_and_grad(losses.topk_entropy)(z, jnp.asarray(0), 2)
+    np.testing.assert_allclose(value, np.log(2), rtol=1e-6)  # of ½ 3e38 − ½ 3e38
+    np.testing.assert_allclose(g, [-0.5, 0.25, 0.25, 0], rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_large_scores(name):
     """±1e4, where a naive exponential is infinite; and differences of 1 between scores of 1e4."""

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import threadpoolctl
 
 from tests.support.internals import certificates, search
 from tests.support.problems import svm_problem
@@ -40,6 +41,20 @@ def test_threads_change_no_bit(monkeypatch, formulation, sparse):
     assert workers and all(name.startswith("xmcjax-certificate") for name in workers)
     assert (three.primal, three.dual, three.rounding) == (one.primal, one.dual, one.rounding)
     np.testing.assert_array_equal(three.W, one.W)
+
+
+@pytest.mark.parametrize("formulation", ["ovr", "llw"])
+def test_threads_change_no_bit_of_dense_features_in_float64(formulation):
+    """Products so large that BLAS would divide them."""
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(800, 150))
+    y = np.argmax(X @ rng.normal(size=(150, 4)) + 10 * rng.normal(size=(800, 4)), axis=1)
+    with threadpoolctl.threadpool_limits(2, "blas"):
+        one, two = (
+            md.run(X, y, formulation=formulation, C=1.0, tol=1e-6, threads=threads) for threads in (1, 2)
+        )
+    assert one.status == Status.CONVERGED and one.epochs > 10
+    np.testing.assert_array_equal(one.W, two.W)
 
 
 def test_a_problem_is_certified_on_its_threads(monkeypatch):

@@ -1,4 +1,4 @@
-"""All that tests know of the inside of the library, and why: nothing else under tests imports it."""
+"""All that tests know of the inside of the library, and why, with that in process_internals.py."""
 
 from tests.support.process_internals import board as board
 from tests.support.process_internals import cuda as cuda

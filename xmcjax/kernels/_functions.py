@@ -288,10 +288,12 @@ def _check_value(stacked: Kernel, dtype) -> None:
     name, shape, dtype = f"kernel {type(stacked).__name__}", (2, 3), jax.dtypes.canonicalize_dtype(dtype)
     array = jax.ShapeDtypeStruct(shape, dtype)
 
-    def value(kernel, inner, distance2):
-        return kernel.value(Pairs(inner, distance2, features=1.0))
+    leaves, form = jax.tree.flatten(stacked)
 
-    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((), leaf.dtype), stacked)
+    def value(leaves, inner, distance2):  # a kernel is made of arrays, as its constructor may expect
+        return jax.tree.unflatten(form, leaves).value(Pairs(inner, distance2, features=1.0))
+
+    one = [jax.ShapeDtypeStruct((), leaf.dtype) for leaf in leaves]
     try:
         made = jax.eval_shape(value, one, array, array)
     except Exception as error:

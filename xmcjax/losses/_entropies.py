@@ -178,9 +178,11 @@ def _topk_entropy(rows: Rows, k: int):
     if k == 1:
         return _cross_entropy(rows)
     top = largest_scores(rows, k)
-    most = _finite(top[..., :1])
-    a = rows.others_above(most[..., 0])
-    return _log_loss_above(rows, most[..., 0], _capped_logsumexp(a, top - most, k)[0])
+    most, last = _finite(top[..., :1]), _finite(top[..., -1:])
+    # halfway between the k largest, where they are farther apart than their dtype reaches
+    base = jnp.where(jnp.isposinf(most - last), most / 2 + last / 2, most)
+    a = rows.others_above(base[..., 0])
+    return _log_loss_above(rows, base[..., 0], _capped_logsumexp(a, top - base, k)[0])
 
 
 def _truncated_topk_entropy(rows: Rows, k: int):

@@ -56,7 +56,7 @@ class Method:
             labels, the steps are those of :class:`Dense`.
         C: weight of the losses, a number, or one above 0 for each row, [n].
         k: of the top-k losses.
-        threads: that a native call may use, and products in NumPy.
+        threads: that a native call may use. NumPy's products take one: with others their bits are others.
         told: of :func:`xmcjax.solvers._admm.steps`.
     """
 
@@ -75,8 +75,7 @@ class Method:
         self._problem = y.astype(np.int32, copy=False), m, formulation_of(formulation), C, k
         self._threads = threads
         given = isinstance(X, Basis)
-        with blas_threads(threads):
-            self._basis = X if given else abandonable(lambda: basis_of(X.toarray() if sp.issparse(X) else X))
+        self._basis = X if given else abandonable(lambda: basis_of(X.toarray() if sp.issparse(X) else X))
         self._narrow = native_ready()
 
     def __call__(self, alpha: sp.csr_array, tol: float, most: int) -> _admm.Found:
@@ -87,7 +86,7 @@ class Method:
             tol: of the relative duality gap.
             most: steps at most.
         """
-        with blas_threads(self._threads):
+        with blas_threads(1):
             return self._found(alpha, tol, most)
 
     def _found(self, alpha: sp.csr_array, tol: float, most: int) -> _admm.Found:
@@ -227,7 +226,8 @@ def _row_map(form: Formulation, b, y, rho: float, C, k: int) -> jax.Array:
 def basis_of_products(K: np.ndarray) -> Basis:
     """Of features that are known by their inner products K alone, whose weights are coefficients of rows."""
     rounding, K = np.finfo(K.dtype).eps, K.astype(np.float64)
-    root, U = _roots((K + K.T) / 2, rounding)
+    with blas_threads(1):
+        root, U = _roots((K + K.T) / 2, rounding)
     return Basis(K, root**2, U / root, U * root)
 
 
@@ -242,7 +242,7 @@ def basis_of(X: np.ndarray) -> Basis:
     """Of features."""
     n, d = X.shape
     # numbers that overflow leave a gap that is not finite, and the caller says so
-    with np.errstate(over="ignore", invalid="ignore"):
+    with blas_threads(1), np.errstate(over="ignore", invalid="ignore"):
         if n < d:
             wide = X.astype(np.float64)
             root, U = _roots(wide @ wide.T, np.finfo(np.float64).eps)

@@ -113,7 +113,7 @@ class Search:
             if isinstance(X, Gram):
                 found = certified_kernel(np.asarray(X.K), y, ended.alpha, formulation, C, k, W)
             else:
-                with blas_threads(threads):
+                with blas_threads(1):  # with others the bits of products are others
                     found = certified(
                         X, y, ended.alpha, formulation, C, self.tol, W, k, share, threads=threads
                     )
