@@ -8,6 +8,7 @@ a stack of L kernels. A new kernel is one class here and one line in ``KERNELS``
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -271,16 +272,19 @@ def stack(kernel: Kernel, dtype) -> tuple[Kernel, int]:
         raise ValueError("expected at least one value of each hyperparameter, got none")
     leaves = [positive(name, leaf, (count,), dtype) for name, leaf in named]
     made = jax.tree.unflatten(form, leaves)
-    if _is_own(made):
-        _check_value(made, dtype)
+    for part in _of_ones_own(made):
+        _check_value(part, dtype)
     return made, count
 
 
-def _is_own(kernel: Kernel) -> bool:
-    """Whether a kernel is none of this package, or made of one that is none."""
-    parts = (getattr(kernel, field.name) for field in dataclasses.fields(kernel))
-    own = not type(kernel).__module__.startswith("xmcjax.")
-    return own or any(_is_own(part) for part in parts if isinstance(part, Kernel))
+def _of_ones_own(kernel: Kernel) -> Iterator[Kernel]:
+    """A kernel that is none of this package, or those that it is made of."""
+    if not type(kernel).__module__.startswith("xmcjax."):
+        yield kernel
+        return
+    for field in dataclasses.fields(kernel):
+        if isinstance(part := getattr(kernel, field.name), Kernel):
+            yield from _of_ones_own(part)
 
 
 def _check_value(stacked: Kernel, dtype) -> None:
