@@ -277,7 +277,9 @@ def _solved(
         value, norm, bound, steps, inner, _ = jax.device_get(told)
         seconds = time.perf_counter() - begin
         history.append(Record(int(steps), float(value), float(norm), float(bound), int(inner), seconds))
-        if storing and store is not None and (every == 0 or time.monotonic() >= due):
+        # where not every state is asked for, the starting point is none: nothing would be gained by it
+        is_due = every == 0 or (int(steps) > 0 and time.monotonic() >= due)
+        if storing and store is not None and is_due:
             store.save(now, _on_a_device(state))
             due = time.monotonic() + every
         if observe is not None:
