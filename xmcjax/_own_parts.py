@@ -1,4 +1,4 @@
-"""What is asked of a loss or a penalty of one's own before a solver believes it: what it gives somewhere.
+"""What is asked of parts of one's own before a solver believes them: what they give somewhere.
 
 With neighbouring scores a < b, a loss ℓ that is convex in its score and has the slope ℓ' satisfies
 
@@ -67,9 +67,9 @@ def check_penalty(penalty: Penalty, dtype: Any) -> None:
         return
     check_hashable("penalty", penalty)
     name, w, one = f"penalty {_name(penalty)}", np.ones((3, 2), dtype), np.ones((), dtype)
-    _check_shape(name, "value", w, penalty.value)
-    _check_shape(name, "violation", w, penalty.violation, w, one)
-    _check_shape(name, "minimiser", w, penalty.minimiser, w, one)
+    check_shape(name, "value", w, penalty.value)
+    check_shape(name, "violation", w, penalty.violation, w, one)
+    check_shape(name, "minimiser", w, penalty.minimiser, w, one)
 
 
 def check_hashable(kind: str, part: Any) -> None:
@@ -201,10 +201,22 @@ def _check_arrays(loss: LaneLoss, dtype) -> None:
     """Whether a loss gives arrays like those of its scores."""
     scores, targets = _scores(loss, dtype)
     for name, part in _PARTS.items():
-        _check_shape(f"loss {_name(loss)}", part, scores, getattr(loss, name), targets)
+        check_shape(f"loss {_name(loss)}", part, scores, getattr(loss, name), targets)
 
 
-def _check_shape(name: str, part: str, like: np.ndarray, function: Callable, *more: Any) -> None:
+def check_shape(name: str, part: str, like: Any, function: Callable, *more: Any) -> None:
+    """Whether a function of a part of one's own gives an array like its first argument.
+
+    Args:
+        name: of the part.
+        part: what the function gives, in a word.
+        like: the first argument, or its shape and dtype.
+        function: of arrays.
+        *more: its other arguments.
+
+    Raises:
+        TypeError: another shape or dtype, or what JAX cannot work out.
+    """
     made = _of_own(name, part, functools.partial(jax.eval_shape, function), like, *more)
     found = f"{getattr(made, 'dtype', type(made).__name__)} {list(getattr(made, 'shape', ()))}"
     expected = f"{like.dtype} {list(like.shape)}"
@@ -214,7 +226,7 @@ def _check_shape(name: str, part: str, like: np.ndarray, function: Callable, *mo
         )
 
 
-def _of_own(name: str, part: str, function: Callable, like: np.ndarray, *more: Any):
+def _of_own(name: str, part: str, function: Callable, like: Any, *more: Any):
     """What a function of a part of one's own gives; its errors name the part."""
     try:
         return function(like, *more)

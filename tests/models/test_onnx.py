@@ -6,18 +6,13 @@ import numpy as np
 import pytest
 
 import xmcjax
-from tests.support.foreign_models import HAS_ONNX, ROWS, best, model_of, random_weights
+from tests.support.foreign_models import HAS_ONNX, ROWS, best, model_of
 from xmcjax.data import fit_transforms
 from xmcjax.models import LinearModel, Names, Predictor, ShardWriter, decision_function, export_model
 from xmcjax.solvers import Status
 
 TRANSFORMS = ["", "log,idf,unit", "tfidf", "sqrt,unit,frequency"]
 needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="the extra onnx is not installed")
-
-
-@pytest.fixture
-def weights():
-    return random_weights()
 
 
 def onnx_gives(path, X) -> dict[str, np.ndarray]:

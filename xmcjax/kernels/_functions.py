@@ -19,6 +19,7 @@ from jax.core import Tracer
 from xmcjax import _sparse
 from xmcjax._arguments import instance
 from xmcjax._fork import methods_need_threads_of_jax, needs_threads_of_jax
+from xmcjax._own_parts import check_shape
 from xmcjax._pytrees import pytree
 from xmcjax.linops import real_array
 
@@ -289,29 +290,14 @@ def _of_ones_own(kernel: Kernel) -> Iterator[Kernel]:
 
 def _check_value(stacked: Kernel, dtype) -> None:
     """Whether a kernel of one's own gives an array like those of its pairs; its errors name it."""
-    name, shape, dtype = f"kernel {type(stacked).__name__}", (2, 3), jax.dtypes.canonicalize_dtype(dtype)
-    array = jax.ShapeDtypeStruct(shape, dtype)
-
     leaves, form = jax.tree.flatten(stacked)
 
-    def value(leaves, inner, distance2):  # a kernel is made of arrays, as its constructor may expect
+    def value(inner, distance2, leaves):  # a kernel is made of arrays, as its constructor may expect
         return jax.tree.unflatten(form, leaves).value(Pairs(inner, distance2, features=1.0))
 
+    array = jax.ShapeDtypeStruct((2, 3), jax.dtypes.canonicalize_dtype(dtype))
     one = [jax.ShapeDtypeStruct((), leaf.dtype) for leaf in leaves]
-    try:
-        made = jax.eval_shape(value, one, array, array)
-    except Exception as error:
-        first = (str(error).splitlines() or [""])[0]
-        raise TypeError(
-            f"{name}: expected a value that JAX works out for arrays of pairs, got {type(error).__name__} "
-            f"for the shape {list(shape)}: {first}"
-        ) from error
-    found = f"{getattr(made, 'dtype', type(made).__name__)} {list(getattr(made, 'shape', ()))}"
-    expected = f"{dtype} {list(shape)}"
-    if found != expected:
-        raise TypeError(
-            f"{name}: expected a value of the shape and the dtype of its pairs, {expected}, got {found}"
-        )
+    check_shape(f"kernel {type(stacked).__name__}", "value", array, value, array, one)
 
 
 def positive(name: str, values, shape: tuple[int, ...], dtype, *, zero: bool = False) -> jax.Array:

@@ -164,8 +164,7 @@ def _log_odds(z: jax.Array, labels: jax.Array, others: jax.Array) -> tuple[jax.A
     is said to be 1.
     """
     a = jnp.where(others, z, -jnp.inf)
-    most = jnp.max(jax.lax.stop_gradient(a), axis=-1)
-    most = jnp.where(jnp.isfinite(most), most, 0)
+    most = _finite(jnp.max(jax.lax.stop_gradient(a), axis=-1))
     e = jnp.exp(a - most[..., None])
     total = jnp.sum(e, axis=-1)
     none = total == 0

@@ -32,7 +32,7 @@ from xmcjax.solvers._host_loop import abandonable
 _MOST, _BYTES = 2000, 2 << 30
 _RELAXED = 1.8
 #: Steps that count as a pass over the rows, about what they cost.
-OF_A_PASS = 10
+STEPS_PER_PASS = 10
 # Rows whose inner products are added up in one product.
 _PART = 4096
 # Tolerances below which float32 is not tried, and steps that are allowed below which it is not either.

@@ -337,7 +337,9 @@ def solve(
         def told(gap: float, count: int, alpha) -> None:
             if observe is not None:
                 observe(
-                    Progress("steps for all rows at once", made + count / _admm_dense.OF_A_PASS, gap, alpha)
+                    Progress(
+                        "steps for all rows at once", made + count / _admm_dense.STEPS_PER_PASS, gap, alpha
+                    )
                 )
 
         K = np.asarray(op.K) if isinstance(op, Gram) else None
@@ -347,8 +349,8 @@ def solve(
         def admm(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made
             start = alpha if alpha.size else sp.csr_array((n, m))
-            found = steps(start, target, _admm_dense.OF_A_PASS * (here - made))
-            made += -(-found.steps // _admm_dense.OF_A_PASS)
+            found = steps(start, target, _admm_dense.STEPS_PER_PASS * (here - made))
+            made += -(-found.steps // _admm_dense.STEPS_PER_PASS)
             return Ended(found.alpha, found.gap, found.W)
 
         search.attempt(admm, lambda: here - made)

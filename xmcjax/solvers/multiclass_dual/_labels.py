@@ -203,10 +203,10 @@ class LabelHinges:
             has, cost = self._of_label(labels, k)
             signed = basis._replace(rows=np.where(has, 1.0, -1.0)[:, None] * features)
             steps = _admm_dense.Method(signed, own, 1, "ovr", cost)
-            found = steps(none, _MARGIN * self._tol, int(_admm_dense.OF_A_PASS * most[k]))
+            found = steps(none, _MARGIN * self._tol, int(_admm_dense.STEPS_PER_PASS * most[k]))
             alpha.append(sp.csc_array(found.alpha))
             weights.append(found.W[:, 0].astype(self._X.dtype))
-            passes[k] = found.steps / _admm_dense.OF_A_PASS
+            passes[k] = found.steps / _admm_dense.STEPS_PER_PASS
         W = np.stack(weights, axis=1)
         return self._certified(labels, sp.csr_array(sp.hstack(alpha)), passes, passes >= most, W)
 

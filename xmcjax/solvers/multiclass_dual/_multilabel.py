@@ -178,7 +178,7 @@ class _Methods:
             self._observe(Progress(method, self._passes.visited + passes, gap, alpha))
 
     def _told_of_steps(self, gap: float, steps: int, alpha) -> None:
-        self._tell(_ALL_ROWS, gap, alpha, steps / _admm_dense.OF_A_PASS)
+        self._tell(_ALL_ROWS, gap, alpha, steps / _admm_dense.STEPS_PER_PASS)
 
     def _ascent(self, rows: sp.csr_array, tol: float, alpha: sp.csr_array, patience: float) -> Ended:
         """Native coordinate ascent."""
@@ -196,8 +196,8 @@ class _Methods:
 
     def _all_rows(self, steps: _admm_dense.Method, tol: float, alpha: sp.csr_array) -> Ended:
         """The alternating direction method of multipliers."""
-        found = steps(alpha, tol, int(_admm_dense.OF_A_PASS * self._left()))
-        self._passes.visited += found.steps / _admm_dense.OF_A_PASS
+        found = steps(alpha, tol, int(_admm_dense.STEPS_PER_PASS * self._left()))
+        self._passes.visited += found.steps / _admm_dense.STEPS_PER_PASS
         return Ended(found.alpha, found.gap, found.W)
 
     def _in_jax(self, rows: sp.csr_array, tol: float, alpha: sp.csr_array, patience: float) -> Ended:

@@ -215,11 +215,11 @@ class _Methods:
         """The alternating direction method of multipliers, for so many passes at most."""
         if self._steps is None:
             more: dict[str, Any] = dict(
-                threads=self._shared["threads"], told=self._told_of_steps(_admm_dense.OF_A_PASS)
+                threads=self._shared["threads"], told=self._told_of_steps(_admm_dense.STEPS_PER_PASS)
             )
             self._steps = _admm_dense.Method(self._X, self._y, self._m, self._formulation, self._C, **more)
-        found = self._steps(alpha, tol, int(_admm_dense.OF_A_PASS * min(self._left(), most)))
-        self._passes.visited += found.steps / _admm_dense.OF_A_PASS
+        found = self._steps(alpha, tol, int(_admm_dense.STEPS_PER_PASS * min(self._left(), most)))
+        self._passes.visited += found.steps / _admm_dense.STEPS_PER_PASS
         return Ended(found.alpha, found.gap, found.W)
 
     def _sparse_admm(self, rows: sp.csr_array, tol: float, alpha: sp.csr_array) -> Ended:

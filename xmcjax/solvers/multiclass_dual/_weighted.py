@@ -120,7 +120,9 @@ def attempt(
         def told(gap: float, count: int, alpha) -> None:
             if observe is not None:
                 observe(
-                    Progress("steps for all rows at once", made + count / _admm_dense.OF_A_PASS, gap, alpha)
+                    Progress(
+                        "steps for all rows at once", made + count / _admm_dense.STEPS_PER_PASS, gap, alpha
+                    )
                 )
 
         steps = _admm_dense.Method(X, y, m, formulation, C, told=told)
@@ -128,8 +130,8 @@ def attempt(
         def admm(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made
             start = alpha if alpha.size else sp.csr_array((len(y), m))
-            found = steps(start, target, _admm_dense.OF_A_PASS * (most - made))
-            made += -(-found.steps // _admm_dense.OF_A_PASS)
+            found = steps(start, target, _admm_dense.STEPS_PER_PASS * (most - made))
+            made += -(-found.steps // _admm_dense.STEPS_PER_PASS)
             return Ended(found.alpha, found.gap, found.W)
 
         search.attempt(admm, lambda: most - made)
