@@ -1,10 +1,11 @@
-"""NUMA nodes of made-up machines."""
+"""NUMA nodes of made-up machines, and threads."""
 
 import os
 
 import pytest
+import threadpoolctl
 
-from tests.support.internals import topology
+from tests.support.internals import blas_threads, topology
 
 
 @pytest.fixture
@@ -106,3 +107,15 @@ def test_threads_fill_the_cores(threads, expected):
 def test_nodes_without_a_thread_are_left_out():
     many = [topology.Node(n, (n,)) for n in range(4)]
     assert topology.share_threads(many, 2) == [topology.Share(many[0], 1), topology.Share(many[1], 1)]
+
+
+def test_a_limit_of_blas_is_kept():
+    def counts():
+        return {one["num_threads"] for one in threadpoolctl.threadpool_info() if one["user_api"] == "blas"}
+
+    with threadpoolctl.threadpool_limits(2, "blas"):
+        with blas_threads(3):
+            assert counts() == {2}
+        with blas_threads(1):
+            assert counts() == {1}
+        assert counts() == {2}

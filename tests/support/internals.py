@@ -12,6 +12,7 @@ from tests.support.process_internals import wire as wire
 # matrices, cores, what runs where, squared norms, memory of the host and of devices, nodes, which columns are
 # used, and Hierarchy, which kernels.class_kernels takes and which has no public name
 from xmcjax import (
+    _cores,
     _device_memory,
     _hierarchy,
     _links,
@@ -114,6 +115,7 @@ sparse = _sparse
 topology = _topology
 usable_memory = _memory
 used_columns = _used_columns.used_columns
+blas_threads = _cores.blas_threads
 device_memory = _device_memory
 devices = _devices
 fitting = _fitting
