@@ -31,7 +31,6 @@ from xmcjax.native import PerformanceWarning
 def small_blocks(monkeypatch):
     """A block for some labels of each feature, so that there are several."""
     monkeypatch.setattr(model_index, "_BLOCK", 8)
-    monkeypatch.setattr(model_index, "_LABELS", 7)
 
 
 @pytest.fixture

@@ -168,8 +168,7 @@ def write_calibration(directory: str | os.PathLike[str], calibration: Calibratio
     _manifest.check_directory(directory)
     if not (directory / MANIFEST).exists():
         raise FileNotFoundError(f"{directory}: expected a model, found no {MANIFEST}")
-    lock = DirectoryLock(directory)
-    try:
+    with DirectoryLock(directory):
         manifest = _manifest.read(directory / MANIFEST)
         low, high = manifest.label_range
         if manifest.missing():
@@ -187,5 +186,3 @@ def write_calibration(directory: str | os.PathLike[str], calibration: Calibratio
         for name, raw in ((CALIBRATION, content), (MANIFEST, _manifest.render(manifest))):
             with atomic_write(directory / name) as file:
                 file.write(raw)
-    finally:
-        lock.release()

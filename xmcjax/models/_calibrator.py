@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._arguments import instance, whole_number
+from xmcjax._labels import label_matrix
 from xmcjax._platt import Pool, fit_sigmoids, targets
 from xmcjax.models._arrays import ArrayModel
 from xmcjax.models._calibration import Calibration
@@ -101,13 +102,7 @@ def checked_weight(weight, n_rows: int) -> np.ndarray:
 
 def _label_matrix(Y) -> sp.csr_array:
     """Labels [n, m] without stored zeros."""
-    Y = _sparse.matrix(Y, "Y")
-    if Y.ndim != 2:
-        raise ValueError(f"Y: expected a label matrix [n, L], found {Y.ndim} dimension(s)")
-    Y = _sparse.canonical_csr(sp.csr_array(Y), "Y", zeros=False)
-    if not np.isfinite(Y.data).all():
-        raise ValueError("Y: expected finite numbers, found others")
-    return Y
+    return _sparse.canonical_csr(sp.csr_array(label_matrix(Y)), "Y", zeros=False)
 
 
 def _counts(Y: sp.csr_array) -> np.ndarray:

@@ -23,12 +23,12 @@ from xmcjax.data import DataFormatError, MemoryBound, atomic_write, load_matrix,
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._foreign import (
     CUT,
-    NEVER,
     ForeignModel,
     numbers_of,
     of_finite_type,
+    of_matrix,
+    told_of_never,
     trained_biases,
-    without_bias,
 )
 from xmcjax.models._linear import LinearModel
 from xmcjax.models._manifest import check_regular
@@ -70,15 +70,7 @@ def read_dismec(
             raise ModelFormatError(path, f"a file {name} with the labels from {first} on", "none")
         check_regular(beside)
         parts.append(_weights(beside, format, (count, d), max_memory))
-    coef, intercept = without_bias(sp.csr_array(sp.vstack(parts, "csr")), bias)
-    meta = {
-        "system": "one-vs-all",
-        "target": "sparse",
-        "link": None,
-        "parameters": {"fit_intercept": bias is not None},
-        "imported": {"format": "dismec", "bias": bias},
-    }
-    return ForeignModel(coef, intercept, None, meta)
+    return of_matrix(sp.csr_array(sp.vstack(parts, "csr")), bias, "dismec")
 
 
 def _contents(path: Path) -> tuple[int, list[tuple[int, int, str, str]]]:
@@ -206,9 +198,7 @@ def write_dismec(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
         content = {"num-features": model.n_features + with_bias, "num-labels": model.n_labels, "files": files}
         head.write((json.dumps(content, indent=4) + "\n").encode())
     told = ["the last feature is the bias: give dismecpp --augment-for-bias=1"] if with_bias else []
-    if not trained.all():
-        told.append(f"{(~trained).sum():,} labels that are never predicted have a bias of {NEVER:g}")
-    return told
+    return told + told_of_never(trained)
 
 
 def _write_weights(

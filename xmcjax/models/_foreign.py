@@ -83,6 +83,19 @@ def without_bias(coef: sp.csr_array, bias: float | None) -> tuple[sp.csr_array, 
     return sp.csr_array(coef[:, :-1]), last * coef.dtype.type(bias)
 
 
+def of_matrix(coef: sp.csr_array, bias: float | None, format: str) -> ForeignModel:
+    """A one-vs-all model of a format that says no more than the weights, which are as in `without_bias`."""
+    coef, intercept = without_bias(coef, bias)
+    meta = {
+        "system": "one-vs-all",
+        "target": "sparse",
+        "link": None,
+        "parameters": {"fit_intercept": bias is not None},
+        "imported": {"format": format, "bias": bias},
+    }
+    return ForeignModel(coef, intercept, None, meta)
+
+
 def of_finite_type(coef: sp.csr_array, dtype: np.dtype, path) -> sp.csr_array:
     """Weights of another type.
 
@@ -106,10 +119,14 @@ def numbers_of(line: bytes) -> np.ndarray | None:
 
 def trained_biases(model: LinearModel) -> tuple[np.ndarray, np.ndarray]:
     """Which labels of a model have a score, and the biases, `NEVER` for the others; both [L]."""
-    first, last = model.label_range
-    trained = np.zeros(model.n_labels, bool)
-    trained[first:last] = model.trained(first, last)
+    trained = model.trained(0, model.n_labels)
     return trained, np.where(trained, model.intercept(), model.dtype.type(NEVER))
+
+
+def told_of_never(trained: np.ndarray) -> list[str]:
+    """What is to be told of labels without a score, where a format cannot say so."""
+    count = int(np.count_nonzero(~trained))
+    return [f"{count:,} labels that are never predicted have a bias of {NEVER:g}"] if count else []
 
 
 def whole_classes(model: LinearModel) -> tuple[np.ndarray, bool]:

@@ -32,6 +32,7 @@ import scipy.sparse as sp
 from xmcjax._arguments import whole_number
 from xmcjax.data import atomic_write
 from xmcjax.models import _manifest
+from xmcjax.models._arrays import ArrayModel
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._linear import LinearModel
 from xmcjax.models._lock import DirectoryLock
@@ -39,8 +40,6 @@ from xmcjax.models._weights import ByFeature
 
 INDEX = "by-feature.safetensors"
 _BLOCK = 1 << 14
-# Labels that are read of the shards at a time.
-_LABELS = 1 << 16
 # Bytes that a weight takes while the weights of some features are sorted.
 _PER_WEIGHT = 40
 _DIGEST = 32
@@ -127,8 +126,7 @@ def write_index(directory: str | os.PathLike[str], *, memory: int = 1 << 30) -> 
     if (directory / INDEX).exists():
         _manifest.check_regular(directory / INDEX)  # a FIFO would be waited for
     LinearModel.load(directory, "size")  # says what is wrong with a directory that cannot be locked
-    lock = DirectoryLock(directory)
-    try:
+    with DirectoryLock(directory):
         model = LinearModel.load(directory)
         most = max(1, memory // _PER_WEIGHT)
         counts = np.zeros(model.n_features, np.int64)
@@ -145,15 +143,12 @@ def write_index(directory: str | os.PathLike[str], *, memory: int = 1 << 30) -> 
             digest = hashlib.sha256(b"".join(head.values())).hexdigest()
             file.seek(0)
             file.write(layout.header(model.manifest_sha256, digest))
-    finally:
-        lock.release()
     return directory / INDEX
 
 
-def biases(model: LinearModel) -> np.ndarray:
+def biases(model: LinearModel | ArrayModel) -> np.ndarray:
     """[L]; −inf for the labels of a model that are never predicted."""
-    runs = _runs(model.n_labels, _LABELS)
-    trained = np.concatenate([model.trained(first, last) for first, last in runs])
+    trained = model.trained(0, model.n_labels)
     return np.where(trained, model.intercept(), -np.inf).astype(model.dtype)
 
 

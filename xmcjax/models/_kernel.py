@@ -30,7 +30,7 @@ from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._lock import DirectoryLock
 from xmcjax.models._manifest import ARRAYS, KERNEL_FORMAT, MANIFEST, NAMES, TRANSFORMS
 from xmcjax.models._names import Names, decode
-from xmcjax.models._tensors import reading
+from xmcjax.models._tensors import reading, transforms_of
 from xmcjax.models._vacant import check_vacant
 
 _SCHEMA_VERSION = 1
@@ -97,8 +97,7 @@ def write_kernel_model(
     content |= {name.partition(".")[0]: record for name, record in records.items()}
     _manifest.check_directory(directory)
     make_folder(directory)
-    lock = None if flag("held", held) else DirectoryLock(directory)
-    try:
+    with DirectoryLock(directory, flag("held", held)):
         names_there = set(os.listdir(directory))
         left = {n for n in names_there if n in (ARRAYS, NAMES, TRANSFORMS) or _manifest.is_temporary(n)}
         if names_there - left:
@@ -108,9 +107,6 @@ def write_kernel_model(
         for name, raw in (*files.items(), (MANIFEST, _manifest.sealed(content))):
             with atomic_write(directory / name) as file:
                 file.write(raw)
-    finally:
-        if lock is not None:
-            lock.release()
 
 
 def read_kernel_model(directory: str | os.PathLike[str]) -> KernelArrays:
@@ -149,10 +145,7 @@ def read_kernel_model(directory: str | os.PathLike[str]) -> KernelArrays:
     names = Names()
     if NAMES in found:
         names = decode(directory / NAMES, found[NAMES], meta["n_labels"], meta["n_features"])
-    try:
-        transforms = Transforms.from_arrays(meta.get("transforms", []), stored[TRANSFORMS])
-    except (ValueError, TypeError) as error:
-        raise ModelFormatError(path, "known transforms with their arrays", str(error)) from error
+    transforms = transforms_of(path, meta, stored[TRANSFORMS])
     arrays = {name: _sparse.array(array, name) for name, array in stored[ARRAYS].items()}
     return KernelArrays(meta, arrays, names, transforms)
 

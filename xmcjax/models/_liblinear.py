@@ -20,7 +20,14 @@ import scipy.sparse as sp
 
 from xmcjax._links import CALIBRATED, ONE_OF, SIGMOID, link_of
 from xmcjax.data import DataFormatError, MemoryBound, atomic_write
-from xmcjax.models._foreign import CUT, ForeignModel, numbers_of, trained_biases, whole_classes
+from xmcjax.models._foreign import (
+    CUT,
+    ForeignModel,
+    numbers_of,
+    trained_biases,
+    whole_classes,
+    without_bias,
+)
 from xmcjax.models._linear import LinearModel
 
 _CLASSIFIERS = ("L2R_LR", "L2R_L2LOSS_SVC_DUAL", "L2R_L2LOSS_SVC", "L2R_L1LOSS_SVC_DUAL", "MCSVM_CS")
@@ -59,10 +66,7 @@ def read_liblinear(path: str | os.PathLike[str], max_memory: int | None = None) 
     with open(path, "rb") as file:
         header = reader.header(file)
         weights = reader.weights(file, header)
-    bias = np.zeros(weights.shape[0])
-    if header.bias >= 0:
-        bias = weights[:, [-1]].toarray().ravel() * header.bias
-        weights = sp.csr_array(weights[:, :-1])
+    weights, bias = without_bias(weights, header.bias if header.bias >= 0 else None)
     classes = header.classes
     if header.columns < header.n_classes:  # z of the first class, −z of the second
         weights, bias = sp.vstack([weights, -weights], "csr"), np.concatenate([bias, -bias])

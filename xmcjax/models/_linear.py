@@ -22,15 +22,13 @@ from xmcjax.models._manifest import MANIFEST, FileRecord, Identity, Manifest, Sh
 from xmcjax.models._names import Names
 from xmcjax.models._names import decode as decode_names
 from xmcjax.models._shard import Shard, decode, decode_indptr
-from xmcjax.models._tensors import reading
+from xmcjax.models._tensors import reading, transforms_of
 
 VERIFY = ("full", "lazy", "size", "none")
 # SHA-256 runs at about 1 GB/s: below this, checking everything first is a matter of seconds.
 _FULL_BELOW = 8_000_000_000
 # Decoded shards kept; blocks of labels that straddle a boundary need two.
 _CACHED_SHARDS = 2
-# What a shard knows of the training of its labels.
-_OF_TRAINING = ("status", "newton_steps", "cg_steps")
 
 
 class LinearModel:
@@ -284,12 +282,7 @@ class LinearModel:
 
     def intercept_of(self, first: int, last: int) -> np.ndarray:
         """The biases of labels first … last − 1; 0 for labels that are not stored."""
-        first, last = check_labels(first, last, self.n_labels)
-        bias = np.zeros(last - first, self.dtype)
-        for place, entry, low, high in self._overlapping(first, last):
-            stored = self._shard(place).intercept
-            bias[low - first : high - first] = stored[low - entry.first_label : high - entry.first_label]
-        return bias
+        return self._part("intercept", first, last, 0, self.dtype)
 
     def density(self) -> float:
         """The fraction of weights that are not zero, over the labels that are stored."""
@@ -304,6 +297,15 @@ class LinearModel:
             # This goes past the cache, because reading all shards would only evict what it holds.
             shard = self._cache.get(place) or self._read(place)
             result[entry.first_label : entry.last_label] = getattr(shard, name)
+        return result
+
+    def _part(self, name: str, first: int, last: int, absent, dtype) -> np.ndarray:
+        """As `_per_label`, of labels first … last − 1, whose shards are kept."""
+        first, last = check_labels(first, last, self.n_labels)
+        result = np.full(last - first, absent, dtype)
+        for place, entry, low, high in self._overlapping(first, last):
+            stored = getattr(self._shard(place), name)
+            result[low - first : high - first] = stored[low - entry.first_label : high - entry.first_label]
         return result
 
     @property
@@ -327,25 +329,13 @@ class LinearModel:
 
     def training_of(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """`status`, `newton_steps` and `cg_steps` of labels first … last − 1, which are all stored."""
-        first, last = check_labels(first, last, self.n_labels)
-        parts = [
-            [
-                getattr(self._shard(place), name)[low - entry.first_label : high - entry.first_label]
-                for name in _OF_TRAINING
-            ]
-            for place, entry, low, high in self._overlapping(first, last)
-        ]
-        status, newton, cg = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return status, newton, cg
+        status = self._part("status", first, last, NOT_STORED, np.int8)
+        newton = self._part("newton_steps", first, last, 0, np.int32)
+        return status, newton, self._part("cg_steps", first, last, 0, np.int32)
 
     def trained(self, first: int, last: int) -> np.ndarray:
         """bool [last − first]: labels that have a score: stored, with positive instances, and finite."""
-        first, last = check_labels(first, last, self.n_labels)
-        result = np.full(last - first, NOT_STORED, np.int8)
-        for place, entry, low, high in self._overlapping(first, last):
-            status = self._shard(place).status
-            result[low - first : high - first] = status[low - entry.first_label : high - entry.first_label]
-        return is_trained(result)
+        return is_trained(self._part("status", first, last, NOT_STORED, np.int8))
 
     # Names and transforms
 
@@ -402,15 +392,8 @@ class LinearModel:
         Raises:
             ModelFormatError: a damaged file.
         """
-        from xmcjax.data import Transforms
-
         path = self.directory / MANIFEST
-        try:
-            transforms = Transforms.from_arrays(self.meta.get("transforms", []), self.transforms_arrays())
-        except ModelFormatError:
-            raise
-        except (ValueError, TypeError) as error:
-            raise ModelFormatError(path, "known transforms with their arrays", str(error)) from error
+        transforms = transforms_of(path, self.meta, self.transforms_arrays())
         if transforms.n_features not in (None, self.n_features):
             found = str(transforms.n_features)
             raise ModelFormatError(path, f"transforms of {self.n_features} features", found)

@@ -12,31 +12,40 @@ from xmcjax.models._errors import ModelError
 
 
 class DirectoryLock:
-    """Holds a directory against a second writer until `release`, garbage collection or exit.
+    """Holds a directory against a second writer until `release`, the end of ``with``, garbage collection or
+    exit.
 
     The lock is the kernel's and leaves no file behind, however the process ends. Where the file
     system or the operating system has no such locks, writers are not kept apart.
+
+    Args:
+        directory: what is held.
+        held: whether the caller holds it already, so that nothing is locked.
 
     Raises:
         ModelError: another writer, of this or another process, holds the directory.
     """
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, held: bool = False):
         # A system without such locks may not open folders either.
-        descriptor = os.open(directory, os.O_RDONLY) if has_locks() else None
+        descriptor = os.open(directory, os.O_RDONLY) if has_locks() and not held else None
         self._close = weakref.finalize(self, _close, descriptor)
         if descriptor is None:
             return
         try:
-            held = lock(descriptor)
+            locked = lock(descriptor)
         except OSError:
             self.release()
             raise
-        if held is None:
-            return
-        if not held:
+        if locked is False:
             self.release()
             raise ModelError(f"{directory}: expected no other writer, found one at work")
+
+    def __enter__(self) -> DirectoryLock:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.release()
 
     @property
     def held(self) -> bool:

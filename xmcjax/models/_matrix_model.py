@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
 import scipy.sparse as sp
 
 from xmcjax.data import MemoryBound, load_scipy_npz, save_scipy_npz
 from xmcjax.models._errors import ModelFormatError
-from xmcjax.models._foreign import NEVER, ForeignModel, trained_biases, without_bias
+from xmcjax.models._foreign import ForeignModel, of_matrix, told_of_never, trained_biases
 from xmcjax.models._linear import LinearModel
 
 # Bytes of a label that has no weights: its place, bias and status.
@@ -37,15 +36,7 @@ def read_matrix_model(
         expected = f"weights [d, L] of at least {least} features and one label"
         raise ModelFormatError(path, expected, str(list(W.shape)))
     MemoryBound(path, max_memory).check(_PER_LABEL * W.shape[1], f"{W.shape[1]:,} labels")
-    coef, intercept = without_bias(sp.csr_array(W.T), bias)
-    meta = {
-        "system": "one-vs-all",
-        "target": "sparse",
-        "link": None,
-        "parameters": {"fit_intercept": bias is not None},
-        "imported": {"format": "npz", "bias": bias},
-    }
-    return ForeignModel(coef, intercept, None, meta)
+    return of_matrix(sp.csr_array(W.T), bias, "npz")
 
 
 def write_matrix_model(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
@@ -57,8 +48,4 @@ def write_matrix_model(path: str | os.PathLike[str], model: LinearModel) -> list
     trained, bias = trained_biases(model)
     last = sp.csr_array(bias.astype(model.dtype)[None, :])
     save_scipy_npz(path, sp.csr_array(sp.vstack([sp.csr_array(model.coef().T), last], "csr")))
-    told = ["the last row is the bias: scores are [X, 1] W"]
-    if not trained.all():
-        count = int(np.count_nonzero(~trained))
-        told.append(f"{count:,} labels that are never predicted have a bias of {NEVER:g}")
-    return told
+    return ["the last row is the bias: scores are [X, 1] W", *told_of_never(trained)]

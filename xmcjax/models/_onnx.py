@@ -10,7 +10,7 @@ import numpy as np
 from xmcjax import __version__
 from xmcjax._links import ONE_OF, SIGMOID, link_of
 from xmcjax.data import atomic_write
-from xmcjax.models._foreign import NEVER
+from xmcjax.models._foreign import trained_biases
 from xmcjax.models._linear import LinearModel
 
 # Of 2023: what these operators need is older, and runtimes of today read it.
@@ -155,15 +155,11 @@ class _Graph:
         return x
 
     def scores(self, x: str) -> None:
-        model = self._model
-        W, bias = np.zeros((model.n_features, model.n_labels), model.dtype), np.full(model.n_labels, NEVER)
-        first, last = model.label_range
-        W[:, first:last], bias[first:last] = model.dense_block(first, last)
-        never = np.ones(model.n_labels, bool)
-        never[first:last] = ~model.trained(first, last)
-        W[:, never], bias[never] = 0, NEVER
+        trained, bias = trained_biases(self._model)
+        W, _ = self._model.dense_block(0, self._model.n_labels)
+        W[:, ~trained] = 0
         product = self.node("MatMul", [x, self.constant("W", W)], "product")
-        self.node("Add", [product, self.constant("b", bias.astype(model.dtype))], "scores")
+        self.node("Add", [product, self.constant("b", bias)], "scores")
 
     def label(self) -> None:
         classes = self._model.names().classes

@@ -162,12 +162,7 @@ class Predictor:
         with self._lock:
             if self._weights is None:
                 model = self._model
-                if isinstance(model, LinearModel):
-                    bias = biases(model)
-                else:
-                    trained = model.trained(0, model.n_labels)
-                    bias = np.where(trained, model.intercept(), -np.inf).astype(self.dtype)
-                self._weights = weights_of(model.coef().astype(self.dtype, copy=False), bias)
+                self._weights = weights_of(model.coef().astype(self.dtype, copy=False), biases(model))
                 if isinstance(model, LinearModel):
                     model.forget()  # nothing reads the weights by label again
             return self._weights

@@ -1,11 +1,15 @@
-"""What the library safetensors says of a file that it cannot read, as one error of a model."""
+"""Arrays of a model, and what others say of those that they cannot read, as one error of a model."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
+
+from xmcjax.data import Transforms
 from xmcjax.models._errors import ModelFormatError
 
 
@@ -22,3 +26,17 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
     except (SafetensorError, KeyError, AttributeError) as error:
         what = str(error) if isinstance(error, SafetensorError) else f"a type of numbers: {error}"
         raise ModelFormatError(path, "a safetensors file", f"one that cannot be read ({what})") from error
+
+
+def transforms_of(
+    path: str | os.PathLike[str], meta: dict[str, Any], arrays: dict[str, np.ndarray]
+) -> Transforms:
+    """The transforms that the meta data of a manifest name.
+
+    Raises:
+        ModelFormatError: unknown ones, or ones that these arrays do not fit.
+    """
+    try:
+        return Transforms.from_arrays(meta.get("transforms", []), arrays)
+    except (ValueError, TypeError) as error:
+        raise ModelFormatError(path, "known transforms with their arrays", str(error)) from error

@@ -128,7 +128,7 @@ class ShardWriter:
         self._write_lock = threading.Lock()
         _manifest.check_directory(self.directory)
         make_folder(self.directory)
-        self._lock = _Held() if flag("held", held) else DirectoryLock(self.directory)
+        self._lock = DirectoryLock(self.directory, flag("held", held))
         try:
             if flag("at_once", at_once):
                 self._clear()
@@ -246,7 +246,12 @@ class ShardWriter:
                 that completes a shard, or `close`, tries this one again.
         """
         label = whole_number("label", label, 0)
-        entry = self._checked(label, indices, values, bias, status, newton_steps, cg_steps)
+        first, last = self._manifest.label_range
+        if not first <= label < last:
+            raise ValueError(f"label {label}: expected a label from {first} to {last - 1}")
+        d, dtype = self._manifest.n_features, self._manifest.dtype
+        numbers = bias, status, newton_steps, cg_steps
+        entry = checked_weights(label, indices, values, *numbers, n_features=d, dtype=dtype)
         number = label // self._manifest.shard_size
         first, last = self._manifest.shard_bounds(number)
         with self._buffer_lock:
@@ -260,22 +265,6 @@ class ShardWriter:
                 return
             self._full[number] = self._pending.pop(number)
         self._write_full()
-
-    def _checked(self, label, indices, values, bias, status, newton_steps, cg_steps) -> LabelWeights:
-        first, last = self._manifest.label_range
-        if not first <= label < last:
-            raise ValueError(f"label {label}: expected a label from {first} to {last - 1}")
-        return checked_weights(
-            label,
-            indices,
-            values,
-            bias,
-            status,
-            newton_steps,
-            cg_steps,
-            n_features=self._manifest.n_features,
-            dtype=self._manifest.dtype,
-        )
 
     def _write_full(self) -> None:
         with self._write_lock:
@@ -368,16 +357,6 @@ class ShardWriter:
             self._write_full()
         finally:
             self._lock.release()
-
-
-class _Held:
-    """In place of a lock that the caller has."""
-
-    def __init__(self):
-        self.held = True
-
-    def release(self) -> None:
-        self.held = False
 
 
 def _transforms_bytes(arrays: dict[str, np.ndarray] | None, n_features: int) -> bytes | None:
