@@ -1,4 +1,4 @@
-"""Where a matrix is not finite."""
+"""Where a matrix has a number that it may not have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,16 @@ def place_not_finite(X) -> tuple[int, int, Any] | None:
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(values.sum()):
             return None
-    wrong = ~np.isfinite(values).ravel()
+    return first_place(X, ~np.isfinite(values))
+
+
+def first_place(X, wrong: np.ndarray) -> tuple[int, int, Any] | None:
+    """Row, column and value of the first number that is marked; None where none is.
+
+    Args:
+        X: checked CSR, or an array [n, d].
+        wrong: marks of the numbers that are stored, bool.
+    """
     if not wrong.any():
         return None
     at = int(np.argmax(wrong))

@@ -117,7 +117,7 @@ def of_dense(X: np.ndarray, dtype=None) -> Any:
     for part in parts:
         indptr[part.start + 1 : part.stop + 1] = np.count_nonzero(X[part] != 0, axis=1)
     np.cumsum(indptr, out=indptr)
-    index = _index_type(n, d, int(indptr[-1]))
+    index = index_type(n, d, int(indptr[-1]))
     indices, values = np.empty(indptr[-1], index), np.empty(indptr[-1], X.dtype if dtype is None else dtype)
     for part in parts:
         entries = slice(indptr[part.start], indptr[part.stop])
@@ -133,7 +133,7 @@ def stacked(rows: Sequence[tuple[np.ndarray, np.ndarray]], columns: int) -> Any:
     """CSR of trusted rows, at least one, each of its ascending columns and its values."""
     indptr = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(indices) for indices, _ in rows], out=indptr[1:])
-    index = _index_type(int(indptr[-1]), columns)
+    index = index_type(int(indptr[-1]), columns)
     indices = np.concatenate([indices for indices, _ in rows], dtype=index, casting="same_kind")
     values = np.concatenate([values for _, values in rows])
     return sp.csr_array((values, indices, indptr.astype(index)), shape=(len(rows), columns))
@@ -311,7 +311,7 @@ def _compressed(X, name: str, major: int, minor: int, line: str) -> tuple[np.nda
     indices, indptr = _array(X.indices, name, "indices"), _array(X.indptr, name, "indptr")
     _raise(name, X.format, compressed_fault(indptr, indices, len(data), major, minor, line))
     entries = int(indptr[-1])
-    index = _index_type(major, minor, entries)
+    index = index_type(major, minor, entries)
     return data[:entries], indices[:entries].astype(index, copy=False), indptr.astype(index, copy=False)
 
 
@@ -325,7 +325,7 @@ def _blocks(X, name: str, shape: tuple[int, int]) -> Any:
     major, minor = shape[0] // size[0], shape[1] // size[1]
     _raise(name, X.format, compressed_fault(indptr, indices, len(data), major, minor, "block row"))
     entries = int(indptr[-1])
-    index = _index_type(*shape, entries * size[0] * size[1])
+    index = index_type(*shape, entries * size[0] * size[1])
     parts = (data[:entries], indices[:entries].astype(index), indptr.astype(index))
     return sp.bsr_array(parts, shape=shape)
 
@@ -333,7 +333,7 @@ def _blocks(X, name: str, shape: tuple[int, int]) -> Any:
 def _entries(data, places, name: str, shape: tuple[int, int]) -> Any:
     """COO of values at (row, column)."""
     data = _numbers(data, name)
-    index = _index_type(*shape, len(data))
+    index = index_type(*shape, len(data))
     checked = []
     for what, array, size in zip(("rows", "columns"), places, shape, strict=True):
         array = _array(array, name, what)
@@ -445,7 +445,7 @@ def _shape(X, name: str) -> tuple[int, int]:
     return rows, columns
 
 
-def _index_type(*sizes: int) -> type[np.signedinteger]:
+def index_type(*sizes: int) -> type[np.signedinteger]:
     return np.int32 if max(sizes) <= np.iinfo(np.int32).max else np.int64
 
 

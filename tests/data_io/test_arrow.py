@@ -191,6 +191,9 @@ def test_sizes_bind(tmp_path, data):
         load(tmp_path / "d.parquet", n_features=3)
     with pytest.raises(DataFormatError, match="numbers from 0 to 1 in column 'labels'"):
         load(tmp_path / "d.parquet", n_labels=2)
+    for read, option in ((load_features, "n_labels"), (load_labels, "n_features")):
+        with pytest.raises(TypeError, match=rf"d\.parquet: expected options of .* alone, got {option}$"):
+            read(tmp_path / "d.parquet", **{option: 9})
     save_parquet(tmp_path / "d.parquet", data[1], data[2])
     with pytest.raises(DataFormatError, match="lists of 3 numbers in column 'features', found 4 in row 1"):
         load(tmp_path / "d.parquet", n_features=3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax._finite import place_not_finite
+from xmcjax._finite import first_place, place_not_finite
 from xmcjax._sparse import Sparse, canonical_csr, dense
 
 
@@ -13,10 +13,7 @@ def canonical_features(X: Sparse, *, zeros: bool = False) -> sp.csr_matrix:
     """Canonical X of float32 or float64 with finite values; ``zeros`` says whether stored ones are kept."""
     X = canonical_csr(X, "X", zeros=zeros)
     _check_dtype(X)
-    finite = np.isfinite(X.data)
-    if not finite.all():
-        row, column, value = _first(X, ~finite)
-        raise ValueError(f"X must be finite, but X[{row}, {column}] is {value}")
+    _check_finite(X)
     return X
 
 
@@ -26,19 +23,16 @@ def dense_features(X: np.ndarray) -> np.ndarray:
     _check_dtype(X)
     if X.ndim != 2:
         raise ValueError(f"X: expected features [n, d], got {X.ndim} dimension(s)")
-    place = place_not_finite(X)
-    if place is not None:
-        raise ValueError(f"X must be finite, but X[{place[0]}, {place[1]}] is {place[2]}")
+    _check_finite(X)
     return X
 
 
 def canonical_labels(Y: Sparse) -> sp.csr_matrix:
     """Canonical Y with ones only."""
     Y = canonical_csr(Y, "Y", zeros=False)
-    ones = Y.data == 1
-    if not ones.all():
-        row, column, value = _first(Y, ~ones)
-        raise ValueError(f"Y must hold zeros and ones, but Y[{row}, {column}] is {value}")
+    place = first_place(Y, Y.data != 1)
+    if place is not None:
+        raise ValueError(f"Y must hold zeros and ones, but Y[{place[0]}, {place[1]}] is {place[2]}")
     return Y
 
 
@@ -47,13 +41,12 @@ def _check_dtype(X: sp.csr_matrix | np.ndarray) -> None:
         raise TypeError(f"X: dtype must be float32 or float64, got {X.dtype}")
 
 
+def _check_finite(X: sp.csr_matrix | np.ndarray) -> None:
+    place = place_not_finite(X)
+    if place is not None:
+        raise ValueError(f"X must be finite, but X[{place[0]}, {place[1]}] is {place[2]}")
+
+
 def check_rows(X: sp.csr_matrix | np.ndarray, y: sp.csr_matrix | np.ndarray) -> None:
     if X.shape[0] != y.shape[0]:
         raise ValueError(f"X has {X.shape[0]} rows, but the labels have {y.shape[0]}")
-
-
-def _first(matrix: sp.csr_matrix, mask: np.ndarray) -> tuple[int, int, object]:
-    """Row, column and value of the first entry in the mask."""
-    entry = int(np.argmax(mask))
-    row = int(np.searchsorted(matrix.indptr, entry, side="right")) - 1
-    return row, int(matrix.indices[entry]), matrix.data[entry]

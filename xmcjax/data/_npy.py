@@ -56,12 +56,8 @@ def load_npy(
         >>> load_npy(path).tolist()
         [[0.5, 1.0]]
     """
-    wanted = None if dtype is None else value_dtype(dtype)
     bound = MemoryBound(path, max_memory)
-    mapped = _mapped(path, "biuf")
-    _need_axes(path, mapped, 2, "features, [n, d]")
-    if wanted is None:
-        wanted = np.dtype(np.float64 if mapped.dtype == np.float64 else np.float32)
+    mapped, wanted = _features(path, dtype)
     if mapped.dtype == wanted and mapped.flags.c_contiguous:
         for start, part in _parts(mapped):
             _check_finite(path, part, start, wanted)
@@ -83,12 +79,8 @@ def npy_pieces(
     piece: int,
 ) -> Iterator[np.ndarray]:
     """As ``load_npy``, in pieces of about ``piece`` bytes."""
-    wanted = None if dtype is None else value_dtype(dtype)
     MemoryBound(path, max_memory)  # refuses a bound that is none
-    mapped = _mapped(path, "biuf")
-    _need_axes(path, mapped, 2, "features, [n, d]")
-    if wanted is None:
-        wanted = np.dtype(np.float64 if mapped.dtype == np.float64 else np.float32)
+    mapped, wanted = _features(path, dtype)
     if len(mapped) == 0:
         yield np.empty(mapped.shape, wanted)
     for start, part in _parts(mapped, piece):
@@ -113,7 +105,7 @@ def load_npy_labels(path: str | os.PathLike[str], *, max_memory: int | None = No
         OSError: the file cannot be read.
     """
     bound = MemoryBound(path, max_memory)
-    mapped = _mapped(path, "biuf")
+    mapped = _mapped(path)
     if mapped.ndim == 1:
         if mapped.dtype.kind not in "iu":
             raise DataFormatError(
@@ -123,7 +115,7 @@ def load_npy_labels(path: str | os.PathLike[str], *, max_memory: int | None = No
         if mapped.size and mapped.max() > np.iinfo(np.int64).max:
             raise DataFormatError(path, None, None, "classes below 2^63", str(mapped.max()))
         return mapped.astype(np.int64)
-    _need_axes(path, mapped, 2, "classes, [n], or a label matrix, [n, L]")
+    _need_two_axes(path, mapped, "classes, [n], or a label matrix, [n, L]")
     for start, part in _parts(mapped):
         wrong = np.argwhere((part != 0) & (part != 1))
         if len(wrong):
@@ -162,7 +154,17 @@ def save_npy(path: str | os.PathLike[str], X: np.ndarray) -> None:
         np.lib.format.write_array(file, np.ascontiguousarray(X), allow_pickle=False)
 
 
-def _mapped(path: str | os.PathLike[str], kinds: str) -> np.ndarray:
+def _features(path: str | os.PathLike[str], dtype: np.typing.DTypeLike | None) -> tuple[np.ndarray, np.dtype]:
+    """The array of a file of features, and the type in which they are wanted."""
+    wanted = None if dtype is None else value_dtype(dtype)
+    mapped = _mapped(path)
+    _need_two_axes(path, mapped, "features, [n, d]")
+    if wanted is None:
+        wanted = np.dtype(np.float64 if mapped.dtype == np.float64 else np.float32)
+    return mapped, wanted
+
+
+def _mapped(path: str | os.PathLike[str]) -> np.ndarray:
     """The array of a file, none of whose numbers is read."""
     path = Path(path)
     check_seekable(path, "npy is mapped into memory")
@@ -173,7 +175,7 @@ def _mapped(path: str | os.PathLike[str], kinds: str) -> np.ndarray:
             why = " ".join(str(error).split())
             raise DataFormatError(path, None, None, "an npy file", f"another one ({why[:200]})") from error
         offset, size = file.tell(), os.fstat(file.fileno()).st_size
-        if dtype.kind not in kinds or dtype.itemsize > 8:
+        if dtype.kind not in "biuf" or dtype.itemsize > 8:
             raise DataFormatError(path, None, None, "real numbers of at most 64 bits", f"an array of {dtype}")
         needed = math.prod(shape) * dtype.itemsize
         if size - offset != needed:
@@ -187,8 +189,8 @@ def _mapped(path: str | os.PathLike[str], kinds: str) -> np.ndarray:
         return np.asarray(np.memmap(file, dtype, "r", offset, shape, order))
 
 
-def _need_axes(path: str | os.PathLike[str], X: np.ndarray, axes: int, what: str) -> None:
-    if X.ndim != axes or X.shape[1] > MAX_COLUMNS:
+def _need_two_axes(path: str | os.PathLike[str], X: np.ndarray, what: str) -> None:
+    if X.ndim != 2 or X.shape[1] > MAX_COLUMNS:
         raise DataFormatError(path, None, None, what, f"an array {list(X.shape)}")
 
 

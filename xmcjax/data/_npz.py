@@ -18,7 +18,7 @@ from xmcjax.data._archive import Archive, opened
 from xmcjax.data._atomic import atomic_write
 from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows
 from xmcjax.data._svmlight import class_vector
-from xmcjax.data._text import value_dtype
+from xmcjax.data._text import rising_csr, value_dtype
 from xmcjax.data._text_format import MAX_COLUMNS
 
 FORMAT = "xmcjax-data-1"
@@ -106,7 +106,7 @@ def load_npz(
     """
     wanted = None if dtype is None else value_dtype(dtype)
     with opened(path, max_memory, _COPIES) as archive:
-        return _Members(archive).dataset(wanted)
+        return _dataset(archive, wanted)
 
 
 def is_of_scipy(names: Set[str]) -> bool:
@@ -114,71 +114,63 @@ def is_of_scipy(names: Set[str]) -> bool:
     return {"format", "shape", "data"} <= names
 
 
-class _Members:
-    """The members of an open npz file as matrices."""
+def _dataset(archive: Archive, wanted: np.dtype | None) -> tuple[sp.csr_matrix, sp.csr_matrix | np.ndarray]:
+    expected = "an npz file written by save_npz"
+    if "format" not in archive.names:
+        raise archive.error(expected, "one without a member 'format'")
+    if is_of_scipy(archive.names):
+        found = (
+            "one of scipy.sparse.save_npz, which holds one matrix: labels have a file of their own "
+            "(--labels-file)"
+        )
+        raise archive.error(expected, found)
+    name = str(archive.member("format", "U", 0))
+    if name != FORMAT:
+        raise archive.error(f"the format {FORMAT!r}", repr(name))
+    values = archive.member("X_data", "f")
+    if values.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise archive.error("X_data of float32 or float64", str(values.dtype))
+    if not np.isfinite(values).all():
+        raise archive.error("finite values in X_data", "others")
+    if wanted is not None:
+        values = values.astype(wanted, copy=False)
+    X = _matrix(archive, "X", values)
+    if "Y_indices" not in archive.names:
+        y = archive.member("y", "i").astype(np.int64, copy=False)
+        _check_rows(archive, X, y.size)
+        return X, y
+    Y = _matrix(archive, "Y", None, values.dtype)
+    _check_rows(archive, X, Y.shape[0])
+    return X, Y
 
-    def __init__(self, archive: Archive):
-        self._archive = archive
 
-    def dataset(self, wanted: np.dtype | None) -> tuple[sp.csr_matrix, sp.csr_matrix | np.ndarray]:
-        archive, expected = self._archive, "an npz file written by save_npz"
-        if "format" not in archive.names:
-            raise archive.error(expected, "one without a member 'format'")
-        if is_of_scipy(archive.names):
-            found = (
-                "one of scipy.sparse.save_npz, which holds one matrix: labels have a file of their own "
-                "(--labels-file)"
-            )
-            raise archive.error(expected, found)
-        name = str(archive.member("format", "U", 0))
-        if name != FORMAT:
-            raise archive.error(f"the format {FORMAT!r}", repr(name))
-        values = self._archive.member("X_data", "f")
-        if values.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
-            raise self._archive.error("X_data of float32 or float64", str(values.dtype))
-        if not np.isfinite(values).all():
-            raise self._archive.error("finite values in X_data", "others")
-        if wanted is not None:
-            values = values.astype(wanted, copy=False)
-        X = self._matrix("X", values)
-        if "Y_indices" not in self._archive.names:
-            y = self._archive.member("y", "i").astype(np.int64, copy=False)
-            self._check_rows(X, y.size)
-            return X, y
-        Y = self._matrix("Y", None, values.dtype)
-        self._check_rows(X, Y.shape[0])
-        return X, Y
+def _check_rows(archive: Archive, X: sp.csr_matrix, rows: int) -> None:
+    if rows != X.shape[0]:
+        raise archive.error(f"labels of {X.shape[0]} rows as in X", str(rows))
 
-    def _check_rows(self, X: sp.csr_matrix, rows: int) -> None:
-        if rows != X.shape[0]:
-            raise self._archive.error(f"labels of {X.shape[0]} rows as in X", str(rows))
 
-    def _matrix(self, name: str, values: np.ndarray | None, ones: np.dtype | None = None) -> sp.csr_matrix:
-        shape = self._archive.member(f"{name}_shape", "i").tolist()
-        indices = self._archive.member(f"{name}_indices", "i")
-        indptr = self._archive.member(f"{name}_indptr", "i")
-        if len(shape) != 2 or not (shape[0] >= 0 and 0 <= shape[1] <= MAX_COLUMNS):
-            raise self._archive.error(f"two sizes in {name}_shape", str(shape))
-        if indices.dtype != np.int32:
-            raise self._archive.error(f"{name}_indices of int32", str(indices.dtype))
-        entries = indices.size if values is None else values.size
-        fault = compressed_fault(indptr, indices, entries, *shape)
-        if fault is not None:
-            raise self._archive.error(f"in {name} {fault.expected}", fault.found)
-        if indptr[-1] != indices.size:
-            raise self._archive.error(
-                f"{name}_indptr rising from 0 to the {indices.size} entries", str(indptr[-1])
-            )
-        # Inside a row each index is above the one before it.
-        rises = indices[1:] > indices[:-1]
-        starts = indptr[1:-1][(indptr[1:-1] > 0) & (indptr[1:-1] < indices.size)]
-        rises[starts - 1] = True
-        if not rises.all():
-            raise self._archive.error(f"{name}_indices rising in every row", "others")
-        if values is None:
-            values = np.ones(indices.size, ones)
-        if indptr[-1] <= np.iinfo(np.int32).max:
-            indptr = indptr.astype(np.int32)
-        matrix = sp.csr_matrix((values, indices, indptr), shape=tuple(shape), copy=False)
-        matrix.has_canonical_format = True
-        return matrix
+def _matrix(
+    archive: Archive, name: str, values: np.ndarray | None, ones: np.dtype | None = None
+) -> sp.csr_matrix:
+    shape = archive.member(f"{name}_shape", "i").tolist()
+    indices = archive.member(f"{name}_indices", "i")
+    indptr = archive.member(f"{name}_indptr", "i")
+    if len(shape) != 2 or not (shape[0] >= 0 and 0 <= shape[1] <= MAX_COLUMNS):
+        raise archive.error(f"two sizes in {name}_shape", str(shape))
+    if indices.dtype != np.int32:
+        raise archive.error(f"{name}_indices of int32", str(indices.dtype))
+    entries = indices.size if values is None else values.size
+    fault = compressed_fault(indptr, indices, entries, *shape)
+    if fault is not None:
+        raise archive.error(f"in {name} {fault.expected}", fault.found)
+    if indptr[-1] != indices.size:
+        raise archive.error(f"{name}_indptr rising from 0 to the {indices.size} entries", str(indptr[-1]))
+    # Inside a row each index is above the one before it.
+    rises = indices[1:] > indices[:-1]
+    starts = indptr[1:-1][(indptr[1:-1] > 0) & (indptr[1:-1] < indices.size)]
+    rises[starts - 1] = True
+    if not rises.all():
+        raise archive.error(f"{name}_indices rising in every row", "others")
+    if values is None:
+        values = np.ones(indices.size, ones)
+    return rising_csr(values, indices, indptr, (shape[0], shape[1]))

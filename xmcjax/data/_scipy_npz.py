@@ -111,14 +111,14 @@ def _of_lines(archive: Archive, format: str, shape: list[int], values: np.ndarra
         raise archive.error(f"in the matrix {fault.expected}", fault.found)
     if format == "csc":
         _check(archive, values.nbytes + indices.nbytes + indptr.nbytes, shape[0])
-    index = _index_type(*shape, len(values))
+    index = _sparse.index_type(*shape, len(values))
     parts = values, indices.astype(index, copy=False), indptr.astype(index, copy=False)
     return (sp.csr_matrix if format == "csr" else sp.csc_matrix)(parts, shape=tuple(shape), copy=False)
 
 
 def _of_entries(archive: Archive, shape: list[int], values: np.ndarray):
     """COO."""
-    index = _index_type(*shape, len(values))
+    index = _sparse.index_type(*shape, len(values))
     places = []
     for name, size in zip(("row", "col"), shape, strict=True):
         numbers = archive.member(name, "iu")
@@ -130,10 +130,6 @@ def _of_entries(archive: Archive, shape: list[int], values: np.ndarray):
         places.append(numbers.astype(index, copy=False))
     _check(archive, values.nbytes + places[0].nbytes + places[1].nbytes, shape[0])
     return sp.coo_matrix((values, tuple(places)), shape=tuple(shape))
-
-
-def _index_type(*sizes: int) -> type[np.signedinteger]:
-    return np.int32 if max(sizes) <= np.iinfo(np.int32).max else np.int64
 
 
 def _values(archive: Archive, wanted: np.dtype | None) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._arguments import flag, name_of, whole_number
+from xmcjax._finite import first_place
 from xmcjax._sparse import is_sparse
 from xmcjax.data._archive import opened
 from xmcjax.data._arrow import table_pieces
@@ -22,9 +24,9 @@ from xmcjax.data._matrix_text import load_matrix, matrix_pieces, save_matrix
 from xmcjax.data._npy import load_npy, load_npy_labels, npy_pieces, save_npy
 from xmcjax.data._npz import is_of_scipy, load_npz
 from xmcjax.data._scipy_npz import load_scipy_npz, save_scipy_npz
-from xmcjax.data._svmlight import class_vector, load_svmlight, svmlight_pieces
+from xmcjax.data._svmlight import class_vector, svmlight_pieces
 from xmcjax.data._text import value_dtype
-from xmcjax.data._xmc import load_xmc, xmc_pieces
+from xmcjax.data._xmc import xmc_pieces
 
 #: The formats that suffixes stand for.
 SUFFIXES = {
@@ -54,23 +56,32 @@ class Reader(NamedTuple):
     pieces: Callable[..., Iterator[Any]] | None = None
 
 
-def _of_both(load: Callable, pieces: Callable, **of_features: Any) -> Reader:
-    """Of a text that has features and labels in one file.
+def _of_both(pieces: Callable, of_features: dict[str, Any], of_labels: dict[str, Any]) -> Reader:
+    """Of a format that has features and labels in one file.
 
     Args:
-        load, pieces: its readers.
-        of_features: options of ``pieces`` where features alone are read.
+        pieces: its reader.
+        of_features, of_labels: options of it where these alone are read.
     """
 
-    def parts(path, *, piece=None, **options):
-        for X, _ in pieces(path, **options, **of_features, piece=piece):
-            yield X
+    def read(what: str, own: dict[str, Any], path, options: dict[str, Any], piece: int | None = None):
+        others = sorted(own.keys() & options.keys())
+        if others:
+            raise TypeError(f"{path}: expected options of reading {what} alone, got {', '.join(others)}")
+        return pieces(path, **options, **own, piece=piece)
 
     def features(path, **options):
-        (X,) = parts(path, **options)
+        ((X, _),) = read("features", of_features, path, options)
         return X
 
-    return Reader(features, lambda path, **o: load(path, **o)[1], parts)
+    def labels(path, **options):
+        ((_, y),) = read("labels", of_labels, path, options)
+        return y
+
+    def parts(path, *, piece, **options):
+        return (X for X, _ in read("features", of_features, path, options, piece))
+
+    return Reader(features, labels, parts)
 
 
 def _npz(scipy: Callable, place: int) -> Callable[..., Any]:
@@ -92,10 +103,9 @@ def _ones(load: Callable) -> Callable[..., sp.csr_matrix]:
 
     def read(path, dtype: Any = np.float32, **options):
         Y = load(path, dtype, **options)
-        wrong = np.flatnonzero(Y.data != 1)
-        if wrong.size:
-            row = int(np.searchsorted(Y.indptr, wrong[0], side="right")) - 1
-            found = f"{Y.data[wrong[0]]} in row {row + 1}, column {Y.indices[wrong[0]]}"
+        place = first_place(Y, Y.data != 1)
+        if place is not None:
+            found = f"{place[2]} in row {place[0] + 1}, column {place[1]}"
             raise DataFormatError(path, None, None, "a label matrix of zeros and ones", found)
         return Y
 
@@ -107,41 +117,17 @@ def _npy_labels(path, dtype: np.typing.DTypeLike = np.float32, *, max_memory: in
     return y if y.ndim == 1 else sp.csr_matrix(_sparse.of_dense(y, value_dtype(dtype)))
 
 
-def _matrix_text(path, dtype: np.typing.DTypeLike = np.float32, **options):
-    return load_matrix(path, dtype, **options)
-
-
 def _table(kind: str) -> Reader:
-    def features(path, dtype=np.float32, *, feature_columns=None, n_features=None, max_memory=None):
-        (X,) = pieces(
-            path,
-            dtype,
-            piece=None,
-            feature_columns=feature_columns,
-            n_features=n_features,
-            max_memory=max_memory,
-        )
-        return X
-
-    def labels(path, dtype=np.float32, *, label_column="labels", n_labels=None, max_memory=None):
-        given = dict(label_column=label_column, n_labels=n_labels, max_memory=max_memory)
-        ((_, y),) = table_pieces(kind, path, dtype, feature_columns=(), **given, piece=None)
-        return y
-
-    def pieces(path, dtype=np.float32, *, feature_columns=None, n_features=None, max_memory=None, piece):
-        given = dict(feature_columns=feature_columns, n_features=n_features, max_memory=max_memory)
-        for X, _ in table_pieces(kind, path, dtype, label_column=None, **given, piece=piece):
-            yield X
-
-    return Reader(features, labels, pieces)
+    of_features, of_labels = dict(label_column=None, n_labels=None), dict(feature_columns=(), n_features=None)
+    return _of_both(partial(table_pieces, kind), of_features, of_labels)
 
 
 #: What can be read from a file of each format, without the other.
 READERS: dict[str, Reader] = {
-    "xmc": _of_both(load_xmc, xmc_pieces),
-    "svmlight": _of_both(load_svmlight, svmlight_pieces, labelled=False),
+    "xmc": _of_both(xmc_pieces, {}, {}),
+    "svmlight": _of_both(svmlight_pieces, dict(labelled=False), dict(labelled=True)),
     "npz": Reader(_npz(load_scipy_npz, 0), _npz(_ones(load_scipy_npz), 1)),
-    "matrix": Reader(_matrix_text, _ones(_matrix_text), matrix_pieces),
+    "matrix": Reader(load_matrix, _ones(load_matrix), matrix_pieces),
     "npy": Reader(load_npy, _npy_labels, npy_pieces),
     "parquet": _table("parquet"),
     "arrow": _table("arrow"),

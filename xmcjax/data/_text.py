@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax._arguments import name_of, whole_number
+from xmcjax._arguments import name_of
 from xmcjax.data._errors import DataFormatError
 from xmcjax.data._files import CHUNK, Chunk, LongLineError, line_chunks
 from xmcjax.data._memory import MemoryBound
@@ -31,7 +30,6 @@ from xmcjax.data._text_native import NativeParser, library
 from xmcjax.data._text_python import PythonParser
 from xmcjax.data._unpack import CorruptFileError
 
-PARSERS = ("native", "python")
 # Bytes that a byte of text takes while its line is read, at most: its copies, and its items while they
 # are sorted.
 _LINE_COST = 20
@@ -120,8 +118,6 @@ class RowReader:
         Raises:
             DataFormatError: at the first fault, or where all rows together take too much memory.
         """
-        if piece is not None:
-            piece = whole_number("piece", piece, 1, sys.maxsize)
         parser = self._make(row_format, lines)
         done = held = 0
         chunk = head if head is not None else self.next_chunk(chunks, lines)
@@ -189,21 +185,22 @@ def _with_blanks(lines: bytes) -> bytes:
 
 def feature_matrix(rows: TextRows, n_features: int) -> sp.csr_matrix:
     """The values as a matrix [n_rows, n_features]."""
-    return _csr(rows.values, rows.indices, rows.indptr, (rows.n_rows, n_features))
+    return rising_csr(rows.values, rows.indices, rows.indptr, (rows.n_rows, n_features))
 
 
 def label_matrix(rows: TextRows, n_labels: int, dtype: np.dtype) -> sp.csr_matrix:
     """The label lists as a matrix of ones [n_rows, n_labels]."""
     ones = np.ones(rows.label_indices.size, dtype)
-    return _csr(ones, rows.label_indices, rows.label_indptr, (rows.n_rows, n_labels))
+    return rising_csr(ones, rows.label_indices, rows.label_indptr, (rows.n_rows, n_labels))
 
 
-def _csr(
+def rising_csr(
     values: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]
 ) -> sp.csr_matrix:
+    """The matrix of arrays whose indices rise in every row."""
     # scipy wants one type for both index arrays: int32, until the offsets no longer fit.
     if indptr[-1] <= np.iinfo(np.int32).max:
         indptr = indptr.astype(np.int32)
     matrix = sp.csr_matrix((values, indices, indptr), shape=shape, copy=False)
-    matrix.has_canonical_format = True  # the parsers sort every row and refuse duplicates
+    matrix.has_canonical_format = True
     return matrix

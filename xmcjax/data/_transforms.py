@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
-from xmcjax._finite import place_not_finite
+from xmcjax._finite import first_place, place_not_finite
 from xmcjax._sparse import Sparse
 
 Matrix: TypeAlias = Any  # csr_matrix or ndarray: sp.issparse tells
@@ -379,15 +379,10 @@ def _values(X: Matrix) -> np.ndarray:
 def _refuse_negative(name: str, X: Matrix) -> None:
     values = _values(X)
     # one number says it for all but NaN, of numbers that an earlier transform let overflow
-    if values.min(initial=0) >= 0 or not (values < 0).any():
+    place = None if values.min(initial=0) >= 0 else first_place(X, values < 0)
+    if place is None:
         return
-    if sp.issparse(X):
-        place = int(np.flatnonzero(values < 0)[0])
-        row, column = int(np.searchsorted(X.indptr, place, "right")) - 1, int(X.indices[place])
-        value = values[place]
-    else:
-        row, column = (int(i) for i in np.argwhere(values < 0)[0])
-        value = values[row, column]
+    row, column, value = place
     raise ValueError(
         f"{name!r} is for values that are not negative, got {value} in row {row}, column {column} (from 0)"
     )

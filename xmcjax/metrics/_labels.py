@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._arguments import kind_of, of_one_dtype
+from xmcjax._finite import first_place
 
 # Dense score blocks are ranked this many numbers at a time: the temporary arrays stay small.
 _BLOCK_ELEMENTS = 1 << 22
@@ -81,19 +82,10 @@ def as_label_matrix(Y, name: str) -> sp.csr_array:
     Y = _sparse.matrix(Y, name)
     if Y.ndim != 2:
         raise ValueError(f"{name}: expected a label matrix [n, L], found {Y.ndim} dimension(s)")
-    if sp.issparse(Y):
-        # Copied: summing duplicates and sorting would otherwise change the caller's matrix.
-        Y = sp.csr_array(Y, copy=True)
-        Y.sum_duplicates()
-        Y.eliminate_zeros()
-    else:
-        Y = _sparse.of_dense(Y)
-    wrong = np.flatnonzero(Y.data != 1)
-    if wrong.size:
-        row = int(np.searchsorted(Y.indptr, wrong[0], side="right")) - 1
-        raise ValueError(
-            f"{name}: expected 0 and 1, found {Y.data[wrong[0]]} in row {row}, label {Y.indices[wrong[0]]}"
-        )
+    Y = sp.csr_array(_sparse.canonical_csr(Y, name, zeros=False)) if sp.issparse(Y) else _sparse.of_dense(Y)
+    place = first_place(Y, Y.data != 1)
+    if place is not None:
+        raise ValueError(f"{name}: expected 0 and 1, found {place[2]} in row {place[0]}, label {place[1]}")
     return Y
 
 
@@ -164,7 +156,7 @@ def top_k_dense(scores: np.ndarray, k: int) -> np.ndarray:
     step = max(1, _BLOCK_ELEMENTS // n_labels)
     for start in range(0, n, step):
         block = scores[start : start + step]
-        _check_numbers(block, start)
+        check_numbers(block, start)
         # Everything above the k-th largest value is in; of the values equal to it, the first columns.
         threshold = np.partition(block, n_labels - width, axis=1)[:, n_labels - width, None]
         above = block > threshold
@@ -182,11 +174,12 @@ def top_k_dense(scores: np.ndarray, k: int) -> np.ndarray:
     return top
 
 
-def _check_numbers(block: np.ndarray, start: int) -> None:
-    """Raises a ValueError for NaN among scores of rows from `start` on."""
-    if np.isnan(block).any():
-        row, column = np.argwhere(np.isnan(block))[0]
-        raise ValueError(f"predictions: expected numbers, found nan in row {start + row}, label {column}")
+def check_numbers(scores, start: int = 0) -> None:
+    """Raises a ValueError for NaN among scores, CSR or an array, of rows from `start` on."""
+    place = first_place(scores, np.isnan(scores.data if sp.issparse(scores) else scores))
+    if place is not None:
+        row = start + place[0]
+        raise ValueError(f"predictions: expected numbers, found nan in row {row}, label {place[1]}")
 
 
 def first_ranks(scores: np.ndarray, truth: Truth) -> np.ndarray:
@@ -208,7 +201,7 @@ def first_ranks(scores: np.ndarray, truth: Truth) -> np.ndarray:
     step = max(1, _CACHED_ELEMENTS // max(1, n_labels))
     for start in range(0, n, step):
         block, least = scores[start : start + step], best[start : start + step, None]
-        _check_numbers(block, start)
+        check_numbers(block, start)
         above = np.count_nonzero(block > least, axis=1)
         rank[start : start + step] = above + 1
         tied = np.flatnonzero(np.count_nonzero(block >= least, axis=1) > above + 1)
@@ -236,11 +229,7 @@ def top_k_sparse(scores, k: int) -> np.ndarray:
     scores = stored_once(_sparse.csr(scores, "predictions"), "predictions")
     n = scores.shape[0]
     rows = np.repeat(np.arange(n), np.diff(scores.indptr))
-    if np.isnan(scores.data).any():
-        first = np.flatnonzero(np.isnan(scores.data))[0]
-        raise ValueError(
-            f"predictions: expected numbers, found nan in row {rows[first]}, label {scores.indices[first]}"
-        )
+    check_numbers(scores)
     kept = scores.data != -np.inf
     rows, columns, values = rows[kept], scores.indices[kept], scores.data[kept]
     order = np.lexsort((columns, -values.astype(np.result_type(values.dtype, np.float32)), rows))

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
-from xmcjax.metrics._labels import as_label_matrix, stored_once
+from xmcjax.metrics._labels import as_label_matrix, check_numbers, stored_once
 
 # Scores of which the thresholds are found at a time.
 _BLOCK = 1 << 18
@@ -150,12 +150,7 @@ def _stored(scores) -> sp.csr_array:
         raise ValueError(f"predictions: expected scores [n, L], found {scores.dtype} {list(scores.shape)}")
     if scores.dtype.kind != "f":
         scores = scores.astype(np.float64)  # whose order −z turns round
-    wrong = np.flatnonzero(np.isnan(scores.data))
-    if wrong.size:
-        row = int(np.searchsorted(scores.indptr, wrong[0], side="right")) - 1
-        raise ValueError(
-            f"predictions: expected numbers, found nan in row {row}, label {scores.indices[wrong[0]]}"
-        )
+    check_numbers(scores)
     kept = scores.data != -np.inf
     if kept.all():
         return scores
