@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
+
+from xmcjax._matrix_pipes import arrays_of, of_arrays
 
 _READY = "ready"
 
@@ -29,13 +30,6 @@ def folder_of(local_directory: str, run: str) -> Path:
     return Path(local_directory).parent / f"xmcjax-{run}"
 
 
-def _flattened(matrix) -> tuple[tuple, list[np.ndarray]]:
-    """What a matrix is, and its arrays."""
-    if sp.issparse(matrix):
-        return (matrix.format, list(matrix.shape)), [matrix.data, matrix.indices, matrix.indptr]
-    return ("dense", list(matrix.shape)), [np.ascontiguousarray(matrix)]
-
-
 def write(folder: Path, matrices: Mapping[str, Any]) -> None:
     """Writes matrices into a new folder; another worker of the host may have done it meanwhile.
 
@@ -48,7 +42,8 @@ def write(folder: Path, matrices: Mapping[str, Any]) -> None:
     try:
         forms = {}
         for name, matrix in matrices.items():
-            forms[name], arrays = _flattened(matrix)
+            form, arrays = arrays_of(matrix)
+            forms[name] = form, list(matrix.shape)
             for k, array in enumerate(arrays):
                 np.save(scratch / f"{name}-{k}.npy", array)
         (scratch / _READY).write_text(json.dumps(forms))
@@ -74,11 +69,4 @@ def read(folder: Path) -> dict[str, Any] | None:
 
 def _read(folder: Path, name: str, form: str, shape: list[int]):
     arrays = [np.load(folder / f"{name}-{k}.npy", mmap_mode="r") for k in range(1 if form == "dense" else 3)]
-    if form == "dense":
-        return arrays[0]
-    return {"csr": sp.csr_matrix, "csc": sp.csc_array}[form](tuple(arrays), shape=tuple(shape))
-
-
-def remove(folder: Path) -> None:
-    """Deletes what :func:`write` has written, where it is there."""
-    shutil.rmtree(folder, ignore_errors=True)
+    return of_arrays(form, arrays, shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,10 +27,6 @@ def _spool_here(name: str, matrices: Mapping[str, Any] | Source) -> None:
     """In a worker: writes the data of a run into a folder of its host."""
     folder = _spool.folder_of(worker_of_task().local_directory, name)
     _spool.write(folder, matrices() if callable(matrices) else matrices)
-
-
-def _remove_here(name: str, local_directory: str) -> None:
-    _spool.remove(_spool.folder_of(local_directory, name))
 
 
 class Supply:
@@ -127,4 +124,4 @@ def _forget(name: str, dask_worker: Any = None) -> None:
     from xmcjax.cluster._training_tasks import stop_run
 
     stop_run(name)
-    _remove_here(name, dask_worker.local_directory)
+    shutil.rmtree(_spool.folder_of(dask_worker.local_directory, name), ignore_errors=True)
