@@ -42,6 +42,7 @@ READERS = {
     "estimators._fit_file": "tests/estimators/test_fit_file.py, with files of something else",
     "lanes._step_file": "tests/lanes/test_step_file.py, with files of something else",
     "cli.inspect": "readers",
+    "cli.export": "what it has written just before",
     "solvers.multinomial._checkpoint": "readers",
     "models._manifest": "models",
     "models._index": "models",

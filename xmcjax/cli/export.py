@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import glob
+import json
 from typing import TYPE_CHECKING
 
 from xmcjax.cli import _report
@@ -39,8 +39,8 @@ def run(options: Options) -> None:
     check_uncompressed(options.out, "models for other programs")
     told = export_model(options.model, options.out, options.format)
     stream = _report.summary_stream(options.out)
-    weights = f"{glob.escape(options.out.name)}.weights-*"
-    beside = list(options.out.parent.glob(weights)) if options.format == "dismec" else []
+    files = json.loads(options.out.read_bytes())["files"] if options.format == "dismec" else []
+    beside = [options.out.with_name(file["file"]) for file in files]
     more = f"{EXCHANGES[options.format].what}, "
     _report.print_written(options.out, stream, more=more, beside=beside)
     if told:

@@ -125,9 +125,8 @@ def _checked(found: DataSet, parts: Parts, place: Path) -> Fetched:
     if shape not in known:
         expected = " or ".join(map(str, known))
         raise ValueError(f"{place}: expected labels, rows and test rows {expected}, found {shape}")
-    d = parts.X_train.shape[1]
-    if d != (found.n_features or d) or parts.X_test.shape[1] != d:
-        raise ValueError(
-            f"{place}: expected {found.n_features} features, found {d} and {parts.X_test.shape[1]}"
-        )
+    d, d_test = parts.X_train.shape[1], parts.X_test.shape[1]
+    expected = found.n_features or d
+    if not d == d_test == expected:
+        raise ValueError(f"{place}: expected {expected} features, found {d} and {d_test}")
     return Fetched(*parts, found)
