@@ -111,12 +111,6 @@ def _pecos(name: str, n_labels: int, n_train: int, n_test: int, *variants: tuple
     )
 
 
-def _local(
-    name: str, kind: str, shape: tuple[int, int, int, int], licence: str, source: str, layout: str
-) -> DataSet:
-    return DataSet(name, kind, *shape, licence, source, layout)
-
-
 _OF_MULAN = "not stated; cite {}"
 _UCI = "not stated; UCI Machine Learning Repository"
 
@@ -181,95 +175,95 @@ SETS: dict[str, DataSet] = {
             ),
             "clinc",
         ),
-        _local(
+        DataSet(
             "stackexchange_tags",
             "labels",
-            (31246, 7786, 21053, 1806),
+            *(31246, 7786, 21053, 1806),
             "CC BY-SA 3.0",
             "posts of the Stack Exchange Network, prepared by the authors of xmcjax",
             "xmc",
         ),
-        _local(
+        DataSet(
             "rcv1_subset1",
             "labels",
-            (4820, 1180, 944, 101),
+            *(4820, 1180, 944, 101),
             "for research, as RCV1",
             "https://github.com/KKimura360/MLC_toolbox, split by the authors of xmcjax",
             "xmc",
         ),
-        _local(
+        DataSet(
             "yeast_gasch1_go",
             "labels",
-            (2477, 1281, 173, 4125),
+            *(2477, 1281, 173, 4125),
             _OF_MULAN.format("Vens et al. 2008"),
             "https://github.com/EGiunchiglia/C-HMCNN",
             "xmc",
         ),
-        _local(
+        DataSet(
             "naics2017",
             "classes",
-            (16108, 3949, 8216, 1055),
+            *(16108, 3949, 8216, 1055),
             "public domain",
             "as naics_demo, with the tree of its classes",
             "svmlight",
         ),
-        _local(
+        DataSet(
             "clef",
             "classes",
-            (10000, 1006, 80, 63),
+            *(10000, 1006, 80, 63),
             _UNSTATED,
             "ImageCLEF 2007 annotation data, https://github.com/EGiunchiglia/C-HMCNN",
             "svmlight",
         ),
-        _local(
+        DataSet(
             "satimage",
             "classes",
-            (4435, 2000, 36, 6),
+            *(4435, 2000, 36, 6),
             _UCI,
             "Statlog (Landsat Satellite)",
             "svmlight",
         ),
-        _local("letter", "classes", (15000, 5000, 16, 26), _UCI, "letter recognition, scaled", "svmlight"),
-        _local(
+        DataSet("letter", "classes", *(15000, 5000, 16, 26), _UCI, "letter recognition, scaled", "svmlight"),
+        DataSet(
             "usps",
             "classes",
-            (7291, 2007, 256, 10),
+            *(7291, 2007, 256, 10),
             _UNSTATED,
             "https://github.com/niuers/Learning-From-Data-A-Short-Course",
             "npz",
         ),
-        _local(
-            "iris", "classes", (134, 15, 4, 3), _UCI, "scaled, https://github.com/albermax/xcsvm", "svmlight"
+        DataSet(
+            "iris", "classes", *(134, 15, 4, 3), _UCI, "scaled, https://github.com/albermax/xcsvm", "svmlight"
         ),
-        _local("glass", "classes", (192, 21, 9, 6), _UCI, "https://github.com/albermax/xcsvm", "svmlight"),
-        _local(
+        DataSet("glass", "classes", *(192, 21, 9, 6), _UCI, "https://github.com/albermax/xcsvm", "svmlight"),
+        DataSet(
             "splice",
             "classes",
-            (1000, 2175, 60, 2),
+            *(1000, 2175, 60, 2),
             _UCI,
             "standardised, https://github.com/albermax/xcsvm",
             "svmlight",
         ),
-        _local(
+        DataSet(
             "news20_bydate",
             "classes",
-            (11314, 7532, 44920, 20),
+            *(11314, 7532, 44920, 20),
             _UNSTATED,
             "20 Newsgroups by date, prepared by the authors of xmcjax",
             "svmlight",
         ),
-        _local(
+        DataSet(
             "whats_cooking",
             "classes",
-            (31856, 7918, 6295, 20),
+            *(31856, 7918, 6295, 20),
             _UNSTATED,
             "Yummly through Kaggle, prepared by the authors of xmcjax",
             "svmlight",
         ),
-        _local(
+        DataSet(
             "caltech101_silhouettes",
             "classes",
-            (4100, 2307, 784, 101),
+            *(4100, 2307, 784, 101),
             _UNSTATED,
             "B. Marlin, from Caltech-101; split by the authors of xmcjax",
             "silhouettes",

@@ -9,7 +9,6 @@ from xmcjax._arguments import number, whole_number
 
 _OWN_WORDS = 12
 _LENGTHS = (4, 11)
-_MOST = 2**31 - 1
 
 
 def make_texts(
@@ -40,8 +39,8 @@ def make_texts(
         >>> X.shape, y[:6].tolist()[:4]
         ((50, 30), [0, 1, 2, 3])
     """
-    m = whole_number("n_classes", n_classes, 1, _MOST)
-    n, d = whole_number("n", n, m, _MOST), whole_number("d", d, 1, _MOST)
+    m = whole_number("n_classes", n_classes, 1)
+    n, d = whole_number("n", n, m), whole_number("d", d, 1)
     if not 0 <= number("share", share) <= 1:
         raise ValueError(f"share must be from 0 to 1, got {share}")
     rng = np.random.default_rng(whole_number("seed", seed, 0, 2**63 - 1))
