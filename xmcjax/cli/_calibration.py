@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xmcjax.lanes import OneVsAll, Weighting, balanced_weights, calibrate_one_vs_all, precision
+from xmcjax.lanes import LabelWeights, OneVsAll, Weighting, balanced_weights, calibrate_one_vs_all, precision
 from xmcjax.models import Calibrator, LinearModel, write_calibration
 
 if TYPE_CHECKING:
@@ -29,6 +29,12 @@ def check_calibration(data: TrainingData, cv: int, labels: np.ndarray) -> None:
         more = f"{part}: give --labels a range with labels of more rows, whose calibration these share"
         # it begins with the name of the option
         raise ValueError(f"--{error}".replace("the labels to calibrate", more)) from error
+
+
+def weights_of(Y, weighting: Weighting | None, balanced: bool) -> LabelWeights | None:
+    """Weights of the losses by label: balanced ones or none, times those of a weighting."""
+    of_labels = balanced_weights(Y) if balanced else None
+    return of_labels if weighting is None else weighting.weights(Y).times(of_labels)
 
 
 def calibrate(
@@ -57,10 +63,6 @@ def calibrate(
         return True
     first, last = model.label_range
 
-    def weights_of(Y, _):
-        of_labels = balanced_weights(Y) if balanced else None
-        return of_labels if weighting is None else weighting.weights(Y).times(of_labels)
-
     total = cv * (last - first)
     with (
         tqdm(total=total, unit="label", desc="calibration", disable=None, file=sys.stderr) as bar,
@@ -72,7 +74,7 @@ def calibrate(
             options,
             cv=cv,
             labels=np.arange(first, last),
-            label_weights=weights_of,
+            label_weights=lambda Y, _: weights_of(Y, weighting, balanced),
             may_go_on=None if deadline is None else lambda: time.monotonic() < deadline,
             done=bar.update,
         )

@@ -19,7 +19,7 @@ from xmcjax._memory import usable_memory
 from xmcjax._options import Option, flag_of
 from xmcjax._state_folder import state_folder
 from xmcjax.cli import _report, _training
-from xmcjax.cli._data import MORE_FEATURES, Joined, read_test, read_training, transformed_test
+from xmcjax.cli._data import MORE_FEATURES, Joined, of_file, read_test, read_training, transformed_test
 from xmcjax.cli._data_options import DtypeName, SizedDataOptions
 from xmcjax.cli._needs import check_weights
 from xmcjax.cli._options import Directory, File, TransformNames, check_folds, check_stats, one_of
@@ -159,10 +159,8 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
             dataset.n_labels,
         )
         _report.describe_data(dataset)
-        try:
+        with of_file(options.train):
             data = _training.prepare(dataset, options.transform)
-        except ValueError as error:
-            raise ValueError(f"{options.train}: {error}") from error
         del dataset  # the features before the transforms
         test = transformed_test(options, test, data.transforms)
         check_weights(data.X, y, n_labels, data.X.dtype.itemsize, system != "kernel", usable_memory())
@@ -240,10 +238,8 @@ def _nothing_left(options: ClassOptions, classifier: Any, stored: Any, system: s
         ModelMismatchError: it is of others.
     """
     (dataset, _), test, seconds = _read(options)
-    try:
+    with of_file(options.train):
         transforms = _training.prepare(dataset, options.transform).transforms
-    except ValueError as error:
-        raise ValueError(f"{options.train}: {error}") from error
     kernel = system == "kernel"
     meta = read_kernel_model(options.model)[0] if kernel else LinearModel.load(options.model).meta
     _training.refuse_saved(options.model, meta, system)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from xmcjax.data import (
     load_features,
     load_labels,
 )
+from xmcjax.models import ModelError
 
 #: The member of the meta data of a model that says how many of its features, the last ones, are of
 #: --more-features; those that were trained without do not have it.
@@ -382,16 +384,30 @@ def _class_matrix(path: Path, classes: np.ndarray, first: int) -> sp.csr_matrix:
     return sp.csr_matrix(parts, shape=(n, int(labels.max(initial=-1)) + 1))
 
 
+@contextlib.contextmanager
+def of_file(path: Path | None, before: int = 0) -> Iterator[None]:
+    """Errors of rows name the file, and how many of its rows stand before those whose numbers they give.
+
+    Raises:
+        ValueError: likewise.
+    """
+    try:
+        yield
+    except (DataFormatError, ModelError):  # which name a file
+        raise
+    except ValueError as error:
+        place = f"{path}: after {before:,} rows" if before else path
+        raise ValueError(f"{place}: {error}") from error
+
+
 def transformed(path: Path, X: Any, transforms: Transforms):
     """The features of a file after the transforms of a model.
 
     Raises:
         ValueError: values that a transform cannot take, naming the file.
     """
-    try:
+    with of_file(path):
         return transforms.apply(X)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def transformed_test(options: Any, test: Dataset | None, transforms: Transforms) -> Dataset | None:

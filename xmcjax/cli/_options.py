@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_
 
 import tyro
 
-from xmcjax._arguments import job_count
 from xmcjax._options import CLASS_WEIGHTS, SHARED, Option, flag_of
 from xmcjax.data import TRANSFORMS
 from xmcjax.metrics import PROPENSITY_PRESETS, propensity_preset
@@ -164,15 +163,6 @@ def described(options: Mapping[str, Option]):
         return cls
 
     return decorate
-
-
-def check_jobs(n_jobs: int | None) -> int:
-    """The number of threads that ``--n-jobs`` asks for.
-
-    Raises:
-        ValueError: 0, or more than any machine has.
-    """
-    return job_count(n_jobs, "--n-jobs")
 
 
 def check_out(out: Path, *inputs: Path, model: Path | None = None, flag: str = "--out") -> None:

@@ -32,14 +32,21 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         return []
+    except ModelFormatError:
+        raise
     except (ValueError, RecursionError) as error:
-        if isinstance(error, ModelFormatError):
-            raise
         raise ModelFormatError(path, "the records of runs in JSON", f"a damaged file ({error})") from error
     runs = [content] if isinstance(content, dict) else content
     if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
         raise ModelFormatError(path, "a list of the records of runs", "something else")
     return runs
+
+
+def version_and_seconds(run: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The version of the library and the seconds of training in a record; None where they are not."""
+    versions, seconds = run.get("versions"), run.get("seconds")
+    version = versions.get("xmcjax") if isinstance(versions, dict) else None
+    return version, seconds.get("training") if isinstance(seconds, dict) else None
 
 
 def known_runs(directory: Path) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from xmcjax._device_memory import ran_out
 from xmcjax._links import CALIBRATED
 from xmcjax._systems import FIRST_SYSTEM, saved_by_estimator
 from xmcjax._topology import Share
-from xmcjax.cli._calibration import calibrate, check_calibration
+from xmcjax.cli._calibration import calibrate, check_calibration, weights_of
 from xmcjax.cli._cluster import Cluster
 from xmcjax.cli._data import MORE_FEATURES
 from xmcjax.cluster import ClusterError
@@ -30,7 +30,6 @@ from xmcjax.lanes import (
     Summary,
     Unfinished,
     Weighting,
-    balanced_weights,
     by_positives,
     precision,
     train_on_nodes,
@@ -220,9 +219,7 @@ def train_to_directory(
     if cv is not None:
         check_calibration(data, cv, np.arange(first, last))
     arrays = dict(data.transforms.arrays)
-    label_weights = balanced_weights(data.Y) if balanced else None
-    if weighting is not None:
-        label_weights = weighting.weights(data.Y).times(label_weights)
+    label_weights = weights_of(data.Y, weighting, balanced)
     made = meta(data, options, weighting, balanced, cv)
     if resume and (directory / "manifest.json").exists():
         stored = meta_of(directory)
@@ -308,11 +305,7 @@ def _continued(train: Callable[..., Summary], *arguments: Any, **more: Any) -> S
 
 
 def meta(
-    data: TrainingData,
-    options: OneVsAll,
-    weighting: Weighting | None = None,
-    balanced: bool = False,
-    cv: int | None = None,
+    data: TrainingData, options: OneVsAll, weighting: Weighting | None, balanced: bool, cv: int | None
 ) -> dict[str, Any]:
     """How a model is made, for its manifest: what its bytes depend on, and nothing else."""
     init = dataclasses.asdict(options.init)

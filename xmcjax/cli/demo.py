@@ -10,10 +10,11 @@ from typing import Annotated
 import numpy as np
 import tyro
 
+from xmcjax._arguments import job_count
 from xmcjax._options import SHARED
 from xmcjax.cli import _report, _training
 from xmcjax.cli._cache import compilation_cache
-from xmcjax.cli._options import Directory, check_jobs, described
+from xmcjax.cli._options import Directory, described
 from xmcjax.cli._runs import write_run_file
 from xmcjax.data import Dataset, Demo, load_demo
 from xmcjax.lanes import OneVsAll
@@ -44,7 +45,7 @@ class Options:
 @compilation_cache()
 def run(options: Options) -> None:
     """Trains and shows what came of it."""
-    trainer = OneVsAll(n_jobs=check_jobs(options.n_jobs))
+    trainer = OneVsAll(n_jobs=job_count(options.n_jobs, "--n-jobs"))
     directory = _fresh_directory() if options.model is None else options.model
     check_vacant(directory, resumable=False)
     begin = time.perf_counter()

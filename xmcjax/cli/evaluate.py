@@ -107,14 +107,10 @@ def run(options: Options) -> None:
     )
     options.files.check(*sources)
     lists_from_0 = options.files.first_label_is_for_svmlight(*sources)
-    form = None if options.predictions_format == AUTO else options.predictions_format
-    memory = parse_size(options.files.max_memory)
-    # a stream of no format that a flag names is text, which needs no copy
-    with seekable(options.predictions, memory, form or "text") as place:
-        labels, scores = read_predictions(place, form, max_memory=memory)
+    labels, scores = _predictions(options, options.predictions)
     # A file that does not state its number of labels need not show the highest one.
     least = int(labels.max(initial=0)) + 1
-    bound = MemoryBound(options.predictions, memory)
+    bound = MemoryBound(options.predictions, parse_size(options.files.max_memory))
     bound.seen(labels.nbytes)  # of a stream
 
     def check_memory(n_labels: int) -> None:
@@ -172,13 +168,20 @@ def run(options: Options) -> None:
         _print_bins(truth, labels, ks, frequencies, options.bins)
 
 
+def _predictions(options: Options, path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and scores of a file of predictions."""
+    form = None if options.predictions_format == AUTO else options.predictions_format
+    memory = parse_size(options.files.max_memory)
+    # a stream of no format that a flag names is text, which needs no copy
+    with seekable(path, memory, form or "text") as place:
+        return read_predictions(place, form, max_memory=memory)
+
+
 def _thresholds(options: Options, n_labels: int, where: str, lists_from_0: bool) -> tuple[np.ndarray, int]:
     """The threshold of each label, and the number of rows that they were found on."""
     assert options.held_out is not None and options.held_out_predictions is not None
-    form = None if options.predictions_format == AUTO else options.predictions_format
-    memory, path = parse_size(options.files.max_memory), options.held_out_predictions
-    with seekable(path, memory, form or "text") as place:
-        labels, scores = read_predictions(place, form, max_memory=memory)
+    path = options.held_out_predictions
+    labels, scores = _predictions(options, path)
     held_out, _ = read(
         options.held_out,
         options.files,

@@ -13,7 +13,7 @@ import tyro
 from xmcjax._arguments import whole_number
 from xmcjax.cli import _report
 from xmcjax.cli._options import Directory, File
-from xmcjax.cli._runs import known_runs
+from xmcjax.cli._runs import known_runs, version_and_seconds
 from xmcjax.cli._streams import seekable
 from xmcjax.data import DataFormatError
 from xmcjax.models import (
@@ -155,10 +155,8 @@ def _check_labels(model: LinearModel, labels: Sequence[int]) -> None:
 def _print_runs(directory: Path) -> None:
     runs = known_runs(directory)
     for run in runs:
-        versions, seconds = run.get("versions"), run.get("seconds")
-        xmcjax = versions.get("xmcjax") if isinstance(versions, dict) else None
-        took = seconds.get("training") if isinstance(seconds, dict) else None
-        text = f"{run.get('command')}, xmcjax {xmcjax}, {took} s of training on {run.get('host')}"
+        version, took = version_and_seconds(run)
+        text = f"{run.get('command')}, xmcjax {version}, {took} s of training on {run.get('host')}"
         _report.print_lines([f"{'run':<11} {text}"])
     _report.print_values("runs", runs)
 

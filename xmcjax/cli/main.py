@@ -157,7 +157,10 @@ def _command(program: str, work: Callable[[], int]) -> int:
         print(f"{program}: error: not enough memory: {_one_line(error) or 'none left'}", file=sys.stderr)
         return BAD_INPUT
     except RuntimeError as error:
-        lacking = "memory" if _device_is_full(error) else "threads" if _no_thread(error) else None
+        from xmcjax._device_memory import ran_out
+
+        no_thread = str(error) == "can't start new thread"  # Python's words where the system has no more
+        lacking = "memory" if ran_out(error) else "threads" if no_thread else None
         if os.environ.get("XMCJAX_TRACEBACK") == "1" or lacking is None:
             raise
         print(f"{program}: error: not enough {lacking}: {_one_line(error)}", file=sys.stderr)
@@ -266,16 +269,6 @@ def _warnings_in_one_line():
 
         warnings.showwarning = show
         yield
-
-
-def _device_is_full(error: RuntimeError) -> bool:
-    from xmcjax._device_memory import ran_out
-
-    return ran_out(error)
-
-
-def _no_thread(error: RuntimeError) -> bool:
-    return str(error) == "can't start new thread"  # Python's words where the system has no more
 
 
 def _one_line(error: Exception) -> str:

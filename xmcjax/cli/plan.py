@@ -17,7 +17,7 @@ from xmcjax._arguments import whole_number
 from xmcjax._memory import size, usable_memory
 from xmcjax.cli import _report, _training
 from xmcjax.cli import train as _train
-from xmcjax.cli._data import check_numbers, read_training
+from xmcjax.cli._data import check_numbers, of_file, read_training
 from xmcjax.cli._data_options import DtypeName, SizedDataOptions
 from xmcjax.cli._needs import as_trained, memory_of, remedy, shape_of
 from xmcjax.cli._options import File, TransformNames, described, one_of
@@ -109,10 +109,8 @@ def run(options: Options) -> None:
     if options.shape is None:
         dataset, _ = read_training(flags)
         check_numbers(flags, dataset)
-        try:
+        with of_file(options.train):
             data = _training.prepare(dataset, options.transform)
-        except ValueError as error:
-            raise ValueError(f"{options.train}: {error}") from error
         del dataset
         X, Y, shape = data.X, data.Y, shape_of(data.X, data.Y)
         reading = time.perf_counter() - begin

@@ -6,26 +6,26 @@ import contextlib
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import tyro
 
+from xmcjax._arguments import job_count
 from xmcjax._links import link_of
 from xmcjax._options import SHARED
 from xmcjax.cli import _report
 from xmcjax.cli._cluster import ClusterOptions
-from xmcjax.cli._data import check_beside, read_features, transformed
+from xmcjax.cli._data import check_beside, of_file, read_features, transformed
 from xmcjax.cli._data_options import AUTO, DataOptions, PredictionFormatName, Source
 from xmcjax.cli._more import columns_beside
-from xmcjax.cli._options import Directory, File, check_jobs, check_out, check_uncompressed, described
-from xmcjax.data import DataFormatError, Transforms
+from xmcjax.cli._options import Directory, File, check_out, check_uncompressed, described
+from xmcjax.data import Transforms
 from xmcjax.models import (
     INDEX,
     LinearModel,
-    ModelError,
     Predictor,
     predict_topk,
     prediction_file,
@@ -99,7 +99,7 @@ def run(options: Options) -> None:
     """Predicts and writes piece by piece; the output is complete or not there at all."""
     from tqdm import tqdm
 
-    threads = check_jobs(options.n_jobs)
+    threads = job_count(options.n_jobs, "--n-jobs")
     if options.top_k < 1:
         raise ValueError(f"--top-k: expected at least 1, got {options.top_k}")
     inputs = [path for path in (options.data, options.more_features) if path is not None]
@@ -136,7 +136,7 @@ def run(options: Options) -> None:
         rows = (transformed(options.data, X, model.transforms) for X in pieces)
 
         def best(X) -> Predicted:
-            with _of_file(options.data, n_rows):
+            with of_file(options.data, n_rows):
                 return model.best(X, top_k)
 
         if cluster is None:
@@ -145,7 +145,7 @@ def run(options: Options) -> None:
             predicted = cluster.predict(options.model, rows, top_k, options.probabilities)
         for found in predicted:
             labels, scores = model.finished(*found)
-            with _of_file(options.data):
+            with of_file(options.data):
                 write(labels, scores)
             # labels that were not trained are never predicted, however many there are
             most = max(most, int((labels >= 0).sum(axis=1).max()))
@@ -158,22 +158,6 @@ def run(options: Options) -> None:
     if model.named:
         text = f"the labels are their places; xmcjax inspect --model {options.model} names them"
         _report.print_field("classes", text, stream, numbered=False)
-
-
-@contextlib.contextmanager
-def _of_file(path: Path, before: int = 0) -> Iterator[None]:
-    """Errors of rows name the file, and how many of its rows stand before those whose numbers they give.
-
-    Raises:
-        ValueError: likewise.
-    """
-    try:
-        yield
-    except (DataFormatError, ModelError):  # which name a file
-        raise
-    except ValueError as error:
-        place = f"{path}: after {before:,} rows" if before else path
-        raise ValueError(f"{place}: {error}") from error
 
 
 def opened(directory: Path, threads: int, *, probabilities: bool) -> Opened:

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 import tyro
 
-from xmcjax._arguments import whole_number
+from xmcjax._arguments import job_count, whole_number
 from xmcjax._links import link_of
 from xmcjax._options import SHARED
 from xmcjax._systems import FIRST_SYSTEM
@@ -19,9 +19,9 @@ from xmcjax.cli import _report
 from xmcjax.cli._data import read, transformed
 from xmcjax.cli._data_options import UNSIZED, DataOptions, Source
 from xmcjax.cli._more import columns_beside
-from xmcjax.cli._options import Directory, File, check_jobs, check_out, described
+from xmcjax.cli._options import Directory, File, check_out, described
 from xmcjax.cli._page import Page
-from xmcjax.cli._runs import known_runs
+from xmcjax.cli._runs import known_runs, version_and_seconds
 from xmcjax.cli.inspect import Known, largest_weights, open_model
 from xmcjax.cli.predict import Opened, opened
 from xmcjax.data import DataFormatError, Dataset, atomic_write
@@ -88,7 +88,7 @@ def run(options: Options) -> None:
     except ImportError as error:
         raise ValueError('report needs matplotlib: pip install "xmcjax[plots]"') from error
     whole_number("--top-k", options.top_k, 1)
-    threads = check_jobs(options.n_jobs)
+    threads = job_count(options.n_jobs, "--n-jobs")
     data = [path for source in _sources(options) for path in source]
     given = (*data, options.stats, options.vocabulary)
     check_out(options.out, *(path for path in given if path is not None), model=options.model)
@@ -226,9 +226,7 @@ def _training(page: Page, directory: Path, system: str, meta: dict[str, Any]) ->
     if runs:
         lines = []
         for one in runs:
-            versions, seconds = one.get("versions"), one.get("seconds")
-            version = versions.get("xmcjax") if isinstance(versions, dict) else None
-            took = seconds.get("training") if isinstance(seconds, dict) else None
+            version, took = version_and_seconds(one)
             lines.append([_short(cell) for cell in (one.get("command"), version, one.get("host"), took)])
         page.table(["run", "xmcjax", "host", "seconds of training"], lines)
 

@@ -17,7 +17,7 @@ from xmcjax._range import check_range
 from xmcjax.cli import _report, _training
 from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._cluster import ClusterOptions, TrainingFiles, check_workers_read
-from xmcjax.cli._data import check_numbers, read_test, read_training, transformed_test
+from xmcjax.cli._data import check_numbers, of_file, read_test, read_training, transformed_test
 from xmcjax.cli._data_options import DtypeName, SizedDataOptions
 from xmcjax.cli._environment import node_shares
 from xmcjax.cli._needs import as_trained, check_least, memory_of, remedy, shape_of
@@ -293,10 +293,8 @@ def _run(
     label_range = parse_range(options.labels, dataset.n_labels)
     _report.describe_data(dataset)
     test = read_test(options, training)
-    try:
+    with of_file(options.train):
         data = _training.prepare(dataset, options.transform, beside)
-    except ValueError as error:
-        raise ValueError(f"{options.train}: {error}") from error
     del training, dataset  # the features before the transforms
     shape = shape_of(data.X, data.Y)
     if not options.cluster.flag():

@@ -157,7 +157,9 @@ class Checkpoint:
             if path.exists():
                 try:
                     alpha = read(path, np.float64)
-                    _check_dual(path, alpha, shape)
+                    if shape is not None and alpha.shape != shape:
+                        expected, found = f"dual variables {list(shape)}", f"an array {list(alpha.shape)}"
+                        raise DataFormatError(path, None, None, expected, found)
                 except DataFormatError as error:
                     found = f"{error.found}; without it the run begins anew"
                     raise DataFormatError(path, None, None, error.expected, found) from error
@@ -271,13 +273,6 @@ def _read_mark(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ModelFormatError(path, "what a run is made of", "something else")
     return found
-
-
-def _check_dual(path: Path, alpha: Any, shape: tuple[int, int] | None) -> None:
-    if shape is not None and alpha.shape != shape:
-        raise DataFormatError(
-            path, None, None, f"dual variables {list(shape)}", f"an array {list(alpha.shape)}"
-        )
 
 
 def has_state(folder: Path) -> bool:
