@@ -48,6 +48,12 @@ def pytree(*, data_fields: list[str], meta_fields: list[str]) -> Callable[[type[
     return register
 
 
+def unmarked(tree: Any) -> tuple[Any, bool]:
+    """The values of an argument of a rule with ``symbolic_zeros``, and whether it is differentiated."""
+    leaves, form = jax.tree.flatten(tree, is_leaf=lambda leaf: hasattr(leaf, "perturbed"))
+    return form.unflatten([leaf.value for leaf in leaves]), any(leaf.perturbed for leaf in leaves)
+
+
 def is_traced(tree: Any) -> bool:
     """Whether JAX traces a leaf of a tree, whose numbers are then not known."""
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax._fork import methods_need_threads_of_jax
-from xmcjax._pytrees import is_traced, pytree
+from xmcjax._pytrees import is_traced, pytree, unmarked
 from xmcjax.kernels._functions import Kernel, check_columns, stack
 
 
@@ -135,17 +135,10 @@ def _product(kernel, approximation: Factored, S: jax.Array) -> jax.Array:
 
 
 def _forward(kernel, approximation, S):
-    def is_leaf(x):
-        return hasattr(x, "perturbed")
-
-    def moving(tree):
-        return () if any(leaf.perturbed for leaf in jax.tree.leaves(tree, is_leaf=is_leaf)) else None
-
-    of_kernel, of_points = moving(kernel), moving(dataclasses.replace(approximation, kernel=None))
-    if of_points is not None:
+    if unmarked(dataclasses.replace(approximation, kernel=None))[1]:
         raise TypeError("an approximation by factors has derivatives in hyperparameters only, not in points")
-    kernel, approximation, S = jax.tree.map(lambda x: x.value, (kernel, approximation, S), is_leaf=is_leaf)
-    return applied(approximation.factors, S), (kernel, approximation, S, of_kernel)
+    (kernel, moving), (approximation, _), (S, _) = map(unmarked, (kernel, approximation, S))
+    return applied(approximation.factors, S), (kernel, approximation, S, () if moving else None)
 
 
 def _backward(residual, U):

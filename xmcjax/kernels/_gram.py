@@ -18,7 +18,7 @@ from xmcjax import native
 from xmcjax._arguments import number
 from xmcjax._cores import usable_cores
 from xmcjax._fork import methods_need_threads_of_jax
-from xmcjax._pytrees import pytree
+from xmcjax._pytrees import pytree, unmarked
 from xmcjax.kernels._functions import Kernel, Linear, check_columns, stack
 from xmcjax.kernels._points import GivenProducts, Points
 from xmcjax.linops import Csr, Dense, Grouped
@@ -258,20 +258,13 @@ def _product(kernel, A, B, stored, S: jax.Array, rows: int) -> jax.Array:
 
 
 def _product_forward(kernel, A, B, stored, S, rows):
-    def is_leaf(x):
-        return hasattr(x, "perturbed")
-
-    def moving(tree):  # whether anything in it is differentiated: known while tracing
-        return () if any(leaf.perturbed for leaf in jax.tree.leaves(tree, is_leaf=is_leaf)) else None
-
-    flags = tuple(moving(tree) for tree in (kernel, A, B, S))
-    values = jax.tree.map(lambda leaf: leaf.value, (kernel, A, B, stored, S), is_leaf=is_leaf)
-    return _product(*values, rows), (values, flags)
+    values, moving = zip(*map(unmarked, (kernel, A, B, stored, S)), strict=True)
+    return _product(*values, rows), (values, tuple(() if flag else None for flag in moving))
 
 
 def _product_backward(rows, residual, U):
     (kernel, A, B, stored, S), flags = residual
-    of_kernel, of_A, of_B, of_S = (flag is not None for flag in flags)
+    of_kernel, of_A, of_B, _, of_S = (flag is not None for flag in flags)
     count, m = S.shape[1], A.n
     if isinstance(U, jax.custom_derivatives.SymbolicZero):
         U = jnp.zeros((m, count, S.shape[2]), A.dtype)
