@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 
 import jax
 import numpy as np
@@ -113,6 +114,23 @@ def test_an_error_there_is_raised_here(shares):
     with pytest.raises(ValueError, match="backend"):
         on_nodes(X, Y, shares, backend="none of these")
     assert node_workers() == []
+
+
+def test_a_process_that_cannot_begin_ends_the_others(shares, monkeypatch):
+    X, Y = small()
+    begin, begun, before = subprocess.Popen, [], len(os.listdir("/proc/self/fd"))
+
+    def fail_later(*args, **kwargs):
+        if begun:
+            raise OSError("no more processes")
+        begun.append(begin(*args, **kwargs))
+        return begun[0]
+
+    monkeypatch.setattr(subprocess, "Popen", fail_later)
+    with pytest.raises(OSError, match="no more processes"):
+        on_nodes(X, Y, shares)
+    assert begun[0].poll() is not None and node_workers() == []
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_what_is_refused_before_a_process_is_started(shares):

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from tests.support.lanes import assert_same_bits, matrix, small, train, vector
 from tests.support.processes import python
 from xmcjax import inits, losses
-from xmcjax.lanes import OneVsAll
+from xmcjax.lanes import OneVsAll, forecast
 from xmcjax.linops import check_features, put
 from xmcjax.models import LinearModel, ShardWriter
 from xmcjax.solvers import Status
@@ -293,6 +293,21 @@ def test_a_loss_without_curvature():
 def test_C_of_another_type(C):
     with pytest.raises(ValueError, match="the range of float32, got"):
         train(np.eye(3, dtype=np.float32), sp.csr_matrix(np.eye(3)), C=C)
+
+
+@pytest.mark.parametrize(
+    ("labels", "error", "said"),
+    [
+        ([0, 3], ValueError, "different labels from 0 to 2, got a repeated one or one outside"),
+        ([0.5], TypeError, "labels: expected whole numbers, got values of type float64"),
+    ],
+)
+def test_a_forecast_refuses_labels_as_training_does(labels, error, said):
+    data = np.eye(3, dtype=np.float32), sp.csr_matrix(np.eye(3))
+    assert forecast(*data, OneVsAll(), labels=[2, 0], patience=0.0).sample == 2
+    for call in (forecast, lambda X, Y, options, labels: train(X, Y, labels=labels)):
+        with pytest.raises(error, match=said):
+            call(*data, OneVsAll(), labels=labels)
 
 
 def test_shapes():

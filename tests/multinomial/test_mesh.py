@@ -42,8 +42,11 @@ def told(solution):
 """
 
 METHODS_ON_EIGHT_DEVICES = """
+from xmcjax.solvers.multinomial import auto
+
+auto.MANY_WEIGHTS = 280  # as many as there are: on one device dual ascent would come first
 found = {}
-for method, count in (("lc", 3), ("newton", 8), ("dm", 8), ("admm", 8), ("lbfgs", 4)):
+for method, count in (("lc", 3), ("newton", 8), ("auto", 8), ("dm", 8), ("admm", 8), ("lbfgs", 4)):
     found[method] = told(multinomial.run(problem, method, hp, mesh=mesh(count)))
 
 from tests.support.process_internals import multinomial_mesh as inside
@@ -136,6 +139,7 @@ def test_eight_devices_find_what_one_finds(setup):
     assert found["gathered"] == 0  # no weights are sent
     best = helpers.minimum(*helpers.sparse_set(), 1.0)
     assert found["newton"]["value"] == pytest.approx(best, rel=1e-9)
+    assert found["auto"] == found["newton"]
     assert found["admm"]["value"] == pytest.approx(best, rel=1e-6)
     # 7 classes: three devices have three columns each, eight have one
     assert found["lc"]["shapes"] == [[40, 3]] * 3

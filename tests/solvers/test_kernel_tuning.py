@@ -115,5 +115,13 @@ def test_lanes_one_group_after_the_other(kernel, monkeypatch):
     np.testing.assert_allclose(gradient[0], slopes, rtol=1e-12)
 
 
+def test_folds_without_a_point_that_is_judged():
+    X, y, _ = data()
+    model = KernelModel(kernels.points(X), C, np.zeros(C, int))
+    target = kernel_multinomial.Softmax(jnp.asarray(np.eye(C)[y][..., None]))
+    with pytest.raises(ValueError, match="folds: expected a fold of at least one point, got -1 for all"):
+        CvObjective(model, target, np.full(N, -1), model.hyperparameters(2.0, RBF(1.0), 0.6))
+
+
 def test_random_folds_are_of_about_one_size():
     assert sorted(np.bincount(kernel_multinomial.random_folds(11, 3, 0))) == [3, 4, 4]

@@ -433,6 +433,28 @@ def test_sparse_rows_are_dense_rows():
     assert isinstance(sparse.op, linops.Csr) and sp.issparse(sparse.op.to_scipy())
 
 
+@needs_native
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, bool])
+def test_features_of_whole_numbers_are_those_of_float32(kind, dtype):
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 17, (60, 8)).astype(dtype), np.arange(60) % 4
+    X[:, 1:] *= rng.random((60, 7)) < 0.08  # few enough for rows one by one
+    whole, floating = (topk_sdca.solve(kind(a), y, 2, 0.01) for a in (X, X.astype(np.float32)))
+    assert whole.W.dtype == np.float32 and whole.status == Status.CONVERGED
+    np.testing.assert_array_equal(whole.W, floating.W)
+    assert (whole.gap, whole.epochs) == (floating.gap, floating.epochs)
+
+
+@needs_native
+@pytest.mark.parametrize("max_epochs", [1, 1000])
+def test_weights_are_of_the_dtype_that_jax_has(max_epochs):
+    X, y = svm_problem(n=60, d=8, m=4)
+    for setting, dtype in ((False, np.float32), (True, np.float64)):
+        with jax.enable_x64(setting):
+            assert topk_sdca.solve(X, y, 2, max_epochs=max_epochs).W.dtype == dtype
+
+
 @pytest.mark.parametrize("backend", [pytest.param("native", marks=needs_native), "jnp"])
 def test_a_gap_far_below_0_is_no_end(backend):
     """Dual variables of a large C are outside of the dual set of a small one."""

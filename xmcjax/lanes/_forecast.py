@@ -18,6 +18,7 @@ from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._precision import precision
 from xmcjax.lanes._queue import make_queue
 from xmcjax.lanes._results import LabelResult
+from xmcjax.lanes._training_data import check_labels
 from xmcjax.native import StopFlag
 
 # Labels of the first sample, and how many times larger the next is.
@@ -84,7 +85,7 @@ def _of_samples(X, Y, options: OneVsAll, label_weights, labels, patience: float)
     begin = time.perf_counter()
     trainer = make_trainer(X, Y, None, label_weights, options, _forget, None)
     counts = np.diff(trainer.Y.indptr)
-    labels = np.arange(len(counts)) if labels is None else labels
+    labels = np.arange(len(counts)) if labels is None else check_labels(labels, len(counts))
     ordered = labels[np.argsort(-counts[labels], kind="stable")]
     found: list[tuple[int, float, int]] = []  # labels, seconds, stored weights of each sample
     size = _FIRST * trainer.workers

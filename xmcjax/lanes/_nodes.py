@@ -75,7 +75,8 @@ def train_on_nodes(
     summary = Summary()
     workers: list[_Worker] = []
     try:
-        workers += [_Worker(share) for share in shares]
+        for share in shares:  # one by one: those that are there are closed where another does not begin
+            workers.append(_Worker(share))
         with ThreadPoolExecutor(len(workers)) as pool:
             own = (dataclasses.replace(options, n_jobs=share.threads) for share in shares)
             data = [(X, columns, how, label_weights, tree) for how in own]
@@ -126,19 +127,23 @@ class _Worker:
 
     def __init__(self, share: Share):
         self._node = share.node
-        there, self._to = os.pipe()
-        self._from, back = os.pipe()
+        there, to = os.pipe()
+        own, back = os.pipe()
+        self._sending = Connection(to, readable=False)
+        self.receiving = Connection(own, writable=False)
         cores = format_cores(share.node.cores)
         # -P: nothing is imported from the folder in which the command happens to be run
         command = [sys.executable, "-P", "-m", "xmcjax._node_worker", str(there), str(back), cores]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_import_path())}
         try:
             self._process = subprocess.Popen(command, pass_fds=(there, back), env=environment)
+        except BaseException:
+            self._sending.close()
+            self.receiving.close()
+            raise
         finally:
             os.close(there)
             os.close(back)
-        self._sending = Connection(self._to, readable=False)
-        self.receiving = Connection(self._from, writable=False)
 
     def send(self, content: Any) -> None:
         try:

@@ -298,6 +298,7 @@ def solve(
         raise ValueError(f"tol: expected a number from 0, got {tol}")
     X, op, entries = _operator(X)
     lane = problem(op, y, k, C, variant=variant, gamma=gamma, weight=weight, classes=classes)
+    X = X if isinstance(X, Gram) else X.astype(op.dtype, copy=False)  # in which weights are certified
     y, (n, d), m = np.asarray(lane.y), op.shape, lane.classes
     of_rows, form = C, lane.smoothed(gamma)
     if weight is not None:

@@ -147,6 +147,8 @@ class CvObjective:
         folds = _sparse.array(folds, "folds")
         if folds.shape != (n,) or folds.dtype.kind not in "iu" or not -1 <= folds.min() <= folds.max() < n:
             raise ValueError(f"folds: expected whole numbers from -1 to {n - 1}, [{n}], got others")
+        if folds.max() < 0:
+            raise ValueError("folds: expected a fold of at least one point, got -1 for all of them")
         if not isinstance(free, tuple) or not set(free) <= set(Hyperparameters._fields):
             raise ValueError(f"free: expected a tuple of {', '.join(Hyperparameters._fields)}, got {free!r}")
         q = int(folds.max()) + 1

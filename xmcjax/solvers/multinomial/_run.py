@@ -354,7 +354,9 @@ class _Run:
             return self._awaited(self._initial, self.problem, self._hp, W0, b0, method=method)
         module, mesh, classes = METHODS[method], self._mesh, self.problem.classes
         if not _mesh.can_be_split(module):
-            raise ValueError(f"{method} cannot be split over a mesh: take lc, dm, admm, lbfgs or newton")
+            raise ValueError(
+                f"{method} cannot be split over a mesh: take lc, lc_extrapolated, dm, admm, lbfgs or newton"
+            )
         W0, b0 = (_mesh.split_columns(a, classes, mesh) for a in (W0, b0))
         return self._awaited(_mesh.initial(module, mesh, classes), self.problem, self._hp, W0, b0)
 

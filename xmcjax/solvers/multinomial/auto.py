@@ -2,7 +2,7 @@
 
 On a CPU, Newton-CG with a preconditioner of a block per class, which compiles nothing. CSR features on the
 native kernels with very many weights: dual ascent, and joint Newton-CG from where it stops gaining. Elsewhere
-joint Newton-CG from the start.
+and over a mesh joint Newton-CG from the start.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WHY = "the method is the host's, the problem is small, or its sparse features ha
 def first(problem: Problem, compiled: bool = False) -> str:
     """The method to begin with; `compiled`: among those whose steps JAX compiles."""
     many = problem.op.shape[1] * problem.classes >= MANY_WEIGHTS
-    if problem.native and many:
+    if problem.native and many and problem.axis is None:  # dual ascent has no parts over a mesh
         return "dual"
     on_host = block_newton.possible(problem) and block_newton.fits(problem) and not compiled
     return "block_newton" if on_host else "newton"
