@@ -33,6 +33,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax.solvers._anderson import Extrapolation
+from xmcjax.solvers._progress import ALL_ROWS, Observe, Progress
 
 # Steps at which ρ is looked at, and then every so many, or this part of those made where that is more,
 # because a ρ that never rests keeps the gap from falling; and changes of it that are let be: where another ρ
@@ -118,6 +119,13 @@ class Splitting(Protocol):
 
 #: Called with the gap, the steps made and the dual variables where the gap is looked at.
 Told = Callable[[float, int, Callable[[], sp.csr_array]], None]
+
+
+def told_in_passes(observe: Observe | None, made: Callable[[], float], of_a_pass: int) -> Told | None:
+    """What tells of the passes `made` before and of the steps, so many of which count as one."""
+    if observe is None:
+        return None
+    return lambda gap, steps, alpha: observe(Progress(ALL_ROWS, made() + steps / of_a_pass, gap, alpha))
 
 
 def steps(split: Splitting, C: float, tol: float, most: int, told: Told | None = None) -> Found:

@@ -27,6 +27,8 @@ from xmcjax.solvers._admm_blocks import Basis, Blocks, extrapolation
 from xmcjax.solvers._formulations import Formulation
 from xmcjax.solvers._formulations import formulation as formulation_of
 from xmcjax.solvers._host_loop import abandonable
+from xmcjax.solvers._progress import Observe
+from xmcjax.solvers._search import Ended
 
 # The smaller of rows and features up to which there is a basis, and bytes that all arrays together may take.
 _MOST, _BYTES = 2000, 2 << 30
@@ -57,7 +59,8 @@ class Method:
         C: weight of the losses, a number, or one above 0 for each row, [n].
         k: of the top-k losses.
         threads: that a native call may use. NumPy's products take one: with others their bits are others.
-        told: of :func:`xmcjax.solvers._admm.steps`.
+        observe: called every few steps with how far it is; or None.
+        made: gives the passes that other methods made before, or this one in other calls.
     """
 
     def __init__(
@@ -69,9 +72,10 @@ class Method:
         C,
         k: int = 1,
         threads: int = 1,
-        told: _admm.Told | None = None,
+        observe: Observe | None = None,
+        made: Callable[[], float] = float,
     ):
-        self._told = told
+        self._told = _admm.told_in_passes(observe, made, STEPS_PER_PASS)
         self._problem = y.astype(np.int32, copy=False), m, formulation_of(formulation), C, k
         self._threads = threads
         given = isinstance(X, Basis)
@@ -88,6 +92,12 @@ class Method:
         """
         with blas_threads(1):
             return self._found(alpha, tol, most)
+
+    def in_passes(self, alpha: sp.csr_array, tol: float, most: float) -> tuple[Ended, float]:
+        """The same with so many passes at most, and those made; an `alpha` of shape [0, 0] stands for 0."""
+        start = alpha if alpha.size else sp.csr_array((len(self._problem[0]), self._problem[1]))
+        found = self(start, tol, int(STEPS_PER_PASS * most))
+        return Ended(found.alpha, found.gap, found.W), found.steps / STEPS_PER_PASS
 
     def _found(self, alpha: sp.csr_array, tol: float, most: int) -> _admm.Found:
         y, _, form, C, k = self._problem

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from xmcjax._device_memory import check_program
@@ -72,6 +74,15 @@ class Calls:
         else:
             self._expected = seconds
         return state
+
+
+def at_most(step: Callable[[Any], Any], running: Callable[[Any], Any], state: Any, count: Any) -> Any:
+    """The state after `count` steps, or as many as end the run; for jit, like the other arguments."""
+    return jax.lax.while_loop(
+        lambda made: (made[0] < count) & running(made[1]),
+        lambda made: (made[0] + 1, step(made[1])),
+        (jnp.int32(0), state),
+    )[1]
 
 
 def run_in_calls(

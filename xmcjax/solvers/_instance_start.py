@@ -13,17 +13,6 @@ from xmcjax.solvers._formulations import NAMES
 from xmcjax.solvers._instance_problem import Gram, Problem
 
 
-def started(problem: Problem, state: Any, alpha: sp.csr_array | None) -> Any:
-    """A state of one lane at these dual variables.
-
-    Args:
-        problem: of one lane.
-        state: of :func:`xmcjax.solvers.instance_dual.init`.
-        alpha: [n, m], in the dual set; None or of shape [0, 0] leaves the state as it is.
-    """
-    return state if alpha is None or not alpha.size else placed(problem, state, [alpha])
-
-
 def placed(problem: Problem, state: Any, alphas: list[sp.csr_array]) -> Any:
     """A state at the dual variables of its lanes, each [n, m], in the dual set."""
     dtype, (n, m), index = np.dtype(problem.op.dtype), alphas[0].shape, np.asarray(state.index)

@@ -12,6 +12,9 @@ from xmcjax import _sparse
 from xmcjax.solvers._formulations import Formulation
 from xmcjax.solvers._formulations import formulation as formulation_of
 
+#: What steps of the alternating direction method are called.
+ALL_ROWS = "steps for all rows at once"
+
 
 class Progress(NamedTuple):
     """Of a solver that is under way."""

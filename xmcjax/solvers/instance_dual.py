@@ -53,7 +53,7 @@ from xmcjax.solvers import _instance_twin as twin
 from xmcjax.solvers._accuracy import closed
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified, certified_kernel
-from xmcjax.solvers._host_loop import Calls
+from xmcjax.solvers._host_loop import Calls, at_most
 from xmcjax.solvers._instance_native import (
     EPOCHS_PER_CHECK,
     FIRST_CHECK,
@@ -64,7 +64,7 @@ from xmcjax.solvers._instance_native import (
     of_jax,
 )
 from xmcjax.solvers._instance_problem import Gram, HParams, Problem, problem
-from xmcjax.solvers._instance_start import as_weights
+from xmcjax.solvers._instance_start import as_weights, placed
 from xmcjax.solvers._progress import Observe, Progress
 
 __all__ = [
@@ -220,12 +220,8 @@ def advance(problem: Problem, hp: HParams, state: State, count) -> State:
     """
     if problem.rows is None:
         return native_epochs(problem, hp, state, count)
-
-    def unfinished(carry):
-        made, state = carry
-        return (made < count) & jnp.any(state.status == Status.RUNNING)
-
-    return jax.lax.while_loop(unfinished, lambda c: (c[0] + 1, _twin_epoch(problem, hp, c[1])), (0, state))[1]
+    epoch = functools.partial(_twin_epoch, problem, hp)
+    return at_most(epoch, lambda state: jnp.any(state.status == Status.RUNNING), state, count)
 
 
 @needs_threads_of_jax
@@ -290,6 +286,22 @@ def proved(
         if slots and np.any(running & (np.asarray(state.truncated) > 0)):
             more = ((0, 0), (0, 0), (0, min(slots, problem.classes - 1 - slots)))
             state = state._replace(dual=np.pad(state.dual, more), index=np.pad(state.index, more))
+
+
+def solved(
+    problem: Problem, hp: HParams, seed: int, start: sp.csr_array, observe: Observe | None = None
+) -> tuple[State, Certified]:
+    """The end of one lane, with its proof.
+
+    Args:
+        problem: of one lane.
+        hp, observe: of :func:`proved`.
+        seed: of the orders of the epochs.
+        start: dual variables [n, m] in the dual set to start from; of shape [0, 0] for 0.
+    """
+    state = init(problem, jax.random.key(seed))
+    state, proofs = proved(problem, hp, placed(problem, state, [start]) if start.size else state, observe)
+    return state, proofs[0] if proofs else proof(problem, state, 0, hp.tol)
 
 
 def _verified(

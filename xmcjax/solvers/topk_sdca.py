@@ -36,7 +36,6 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import scipy.sparse as sp
 from jax.typing import ArrayLike
@@ -53,7 +52,6 @@ from xmcjax.solvers._common_size import of_common_size
 from xmcjax.solvers._expected_costs import Costs, expected
 from xmcjax.solvers._host_loop import abandonable
 from xmcjax.solvers._instance_problem import bounds_of_lanes
-from xmcjax.solvers._instance_start import started
 from xmcjax.solvers._progress import Observe, Progress, observed, starting_point
 from xmcjax.solvers._search import Ended, Search
 from xmcjax.solvers.instance_dual import (
@@ -211,15 +209,15 @@ def _epochs_first(
 
 
 def _filled(
-    lane: instance_dual.Problem, X: Any, C: float | np.ndarray, start: sp.csr_array | None
-) -> tuple[instance_dual.Problem, sp.csr_array | None]:
+    lane: instance_dual.Problem, X: Any, C: float | np.ndarray, start: sp.csr_array
+) -> tuple[instance_dual.Problem, sp.csr_array]:
     """One lane and its start with rows behind, where epochs are programs compiled for a number of rows.
 
     Args:
         lane: the problem.
         X: its features, CSR or an array [n, d], or inner products, which stay as they are.
         C: of its losses, a number or [n].
-        start: dual variables [n, m], or None.
+        start: dual variables [n, m], or of shape [0, 0] for 0.
     """
     if lane.rows is None or isinstance(X, Gram):
         return lane, start
@@ -230,7 +228,7 @@ def _filled(
         set_name=lane.set_name, k=np.asarray(lane.k), gamma=np.asarray(lane.gamma), classes=lane.classes
     )
     filled = instance_dual.problem(linops.make(X), y, bound=np.reshape(C, (1, -1)), **of_all)
-    return filled, None if start is None else with_rows(start, len(y))
+    return filled, with_rows(start, len(y))
 
 
 def _crammer_singer(X, y, observe: Observe | None, made: int, **options: Any) -> Solution:
@@ -328,31 +326,20 @@ def solve(
             if observe is not None:
                 observe(progress._replace(alpha=lambda: progress.alpha()[:n]))
 
-        state = started(filled, init(filled, jax.random.key(seed)), begin)
-        state, proofs = instance_dual.proved(filled, hp, state, None if observe is None else seen)
+        told = None if observe is None else seen
+        state, proved = instance_dual.solved(filled, hp, seed, begin, told)
         status, made = Status(int(state.status[0])), int(state.epochs[0])
-        proved = proofs[0] if proofs else proof(filled, state, 0, tol)
         search.keep(proved._replace(alpha=proved.alpha[:n]))
     if not patience or (search.unsolved and splits and made < here):
-
-        def told(gap: float, count: int, alpha) -> None:
-            if observe is not None:
-                observe(
-                    Progress(
-                        "steps for all rows at once", made + count / _admm_dense.STEPS_PER_PASS, gap, alpha
-                    )
-                )
-
         K = np.asarray(op.K) if isinstance(op, Gram) else None
         features = X if K is None else abandonable(lambda: _admm_dense.basis_of_products(K))
-        steps = _admm_dense.Method(features, y, m, form, of_rows, k, told=told)
+        steps = _admm_dense.Method(features, y, m, form, of_rows, k, observe=observe, made=lambda: made)
 
         def admm(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made
-            start = alpha if alpha.size else sp.csr_array((n, m))
-            found = steps(start, target, _admm_dense.STEPS_PER_PASS * (here - made))
-            made += -(-found.steps // _admm_dense.STEPS_PER_PASS)
-            return Ended(found.alpha, found.gap, found.W)
+            ended, passes = steps.in_passes(alpha, target, here - made)
+            made += math.ceil(passes)
+            return ended
 
         search.attempt(admm, lambda: here - made)
         status = search.status(max_epochs - made)

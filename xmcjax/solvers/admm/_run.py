@@ -21,7 +21,7 @@ from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified, certified_kernel
 from xmcjax.solvers._host_loop import ALL, run_in_calls
 from xmcjax.solvers._instance_problem import Gram
-from xmcjax.solvers._progress import Observe, Progress
+from xmcjax.solvers._progress import ALL_ROWS, Observe, Progress
 from xmcjax.solvers.admm._problem import Problem, host_features
 from xmcjax.solvers.admm._steps import HParams, State, advance
 
@@ -109,7 +109,7 @@ def proved(
     def told(state: State) -> None:
         if observe is not None:
             at = functools.partial(dual_variables, problem, state, 0)
-            observe(Progress("steps for all rows at once", int(state.steps[0]), float(state.gap[0]), at))
+            observe(Progress(ALL_ROWS, int(state.steps[0]), float(state.gap[0]), at))
 
     proofs: dict[int, Certified] = {}
     attempts = np.zeros(problem.lanes, int)

@@ -32,6 +32,7 @@ parameters", 2000 (ρ). The steps of the host, with the same formulas, are :mod:
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -43,6 +44,7 @@ from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers._accuracy import closed
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._formulations import LeeLinWahba, TopKBeta
+from xmcjax.solvers._host_loop import at_most
 from xmcjax.solvers._progress import starting_point
 from xmcjax.solvers._search import MARGIN
 from xmcjax.solvers.admm._memory import check_memory
@@ -466,12 +468,8 @@ def advance(problem: Problem, hp: HParams, state: State, count) -> State:
         >>> advance(lanes, HParams(tol=0.0), init(lanes), 7).steps.tolist()
         [7, 7]
     """
-
-    def unfinished(carry):
-        made, state = carry
-        return (made < count) & jnp.any(state.status == Status.RUNNING)
-
-    return jax.lax.while_loop(unfinished, lambda c: (c[0] + 1, step(problem, hp, c[1])), (0, state))[1]
+    steps = functools.partial(step, problem, hp)
+    return at_most(steps, lambda state: jnp.any(state.status == Status.RUNNING), state, count)
 
 
 @needs_threads_of_jax

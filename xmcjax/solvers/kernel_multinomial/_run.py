@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -10,7 +11,7 @@ import numpy as np
 
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax._pytrees import is_traced
-from xmcjax.solvers._host_loop import run_in_calls
+from xmcjax.solvers._host_loop import at_most, run_in_calls
 from xmcjax.solvers._hparams import check_hparams
 from xmcjax.solvers.kernel_multinomial._conjugate import conjugate_step, conjugate_steps
 from xmcjax.solvers.kernel_multinomial._newton import newton_step
@@ -109,8 +110,5 @@ def _conjugate_steps(problem: KernelProblem, hp: HParams, state: State, count) -
 @without_lone_axis
 def _newton_steps(problem: KernelProblem, hp: HParams, state: State, count) -> State:
     phases = (Phase.NEWTON,) if problem.single is not None else ()
-    return jax.lax.while_loop(
-        lambda made: (made[0] < count) & jnp.any(made[1].running(*phases)),
-        lambda made: (made[0] + 1, newton_step(problem, hp, made[1])),
-        (jnp.int32(0), state),
-    )[1]
+    newton = functools.partial(newton_step, problem, hp)
+    return at_most(newton, lambda state: jnp.any(state.running(*phases)), state, count)

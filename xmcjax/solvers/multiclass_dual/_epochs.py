@@ -9,6 +9,7 @@ rest has fallen to a tenth of what the last such epoch left.
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers._accuracy import EPS
 from xmcjax.solvers._base import Status
-from xmcjax.solvers._host_loop import run_in_calls
+from xmcjax.solvers._host_loop import at_most, run_in_calls
 from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem
 
 # Epochs without a change after which a variable is dropped.
@@ -300,8 +301,5 @@ def run_epochs(problem: MulticlassProblem, hp: HParams, state: State) -> State:
 
 @jax.jit
 def _at_most(problem: MulticlassProblem, hp: HParams, state: State, count) -> State:
-    return jax.lax.while_loop(
-        lambda made: (made[0] < count) & (made[1].status == Status.RUNNING),
-        lambda made: (made[0] + 1, _epoch(problem, hp, made[1])),
-        (jnp.int32(0), state),
-    )[1]
+    epoch = functools.partial(_epoch, problem, hp)
+    return at_most(epoch, lambda state: state.status == Status.RUNNING, state, count)

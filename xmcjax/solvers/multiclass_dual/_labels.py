@@ -197,16 +197,16 @@ class LabelHinges:
         n = self._X.shape[0]
         basis = self._eigenvectors()
         features = basis.part(slice(0, n))
-        own, none = np.zeros(n, np.int32), sp.csr_array((n, 1))
+        own, none = np.zeros(n, np.int32), sp.csr_array((0, 0))
         alpha, weights, passes = [], [], np.zeros(len(most))
         for k in range(len(most)):
             has, cost = self._of_label(labels, k)
             signed = basis._replace(rows=np.where(has, 1.0, -1.0)[:, None] * features)
             steps = _admm_dense.Method(signed, own, 1, "ovr", cost)
-            found = steps(none, _MARGIN * self._tol, int(_admm_dense.STEPS_PER_PASS * most[k]))
+            found, passes[k] = steps.in_passes(none, _MARGIN * self._tol, most[k])
+            assert found.W is not None
             alpha.append(sp.csc_array(found.alpha))
             weights.append(found.W[:, 0].astype(self._X.dtype))
-            passes[k] = found.steps / _admm_dense.STEPS_PER_PASS
         W = np.stack(weights, axis=1)
         return self._certified(labels, sp.csr_array(sp.hstack(alpha)), passes, passes >= most, W)
 

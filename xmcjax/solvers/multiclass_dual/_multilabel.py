@@ -23,7 +23,7 @@ from xmcjax._platform import host_bound
 from xmcjax.native import RankingAscent, awaited
 from xmcjax.solvers import _admm_dense
 from xmcjax.solvers._instance_twin import Rows, rows_of
-from xmcjax.solvers._progress import Observe, Progress, checked_start, observed
+from xmcjax.solvers._progress import ALL_ROWS, Observe, Progress, checked_start, observed
 from xmcjax.solvers._ranking import Ranking, nearest
 from xmcjax.solvers._search import Ended, Passes, Search, ascend_separately
 from xmcjax.solvers.multiclass_dual._native import canonical, described, multiplied_densely
@@ -36,7 +36,7 @@ _FORM = Ranking()
 # one compiled call.
 _PATIENCE, _LONG_PATIENCE, _FEW = 50, 300, 200
 _EPOCHS, _CALL = 30, 5
-_ASCENT, _ALL_ROWS = "coordinate ascent", "steps for all rows at once"
+_ASCENT = "coordinate ascent"
 
 
 @host_bound
@@ -148,14 +148,9 @@ class _Methods:
         patience = min(self._patience if native else _EPOCHS, self._most) if self._splits else self._most
         search.attempt(lambda tol, alpha: ascent(self._rows, tol, alpha, patience), self._left)
         if search.unsolved and self._splits and self._left() >= 1:
-            steps = _admm_dense.Method(
-                self._X,
-                self._labels.toarray() != 0,
-                self._labels.shape[1],
-                _FORM,
-                self._costs,
-                told=self._told_of_steps,
-            )
+            own, L = self._labels.toarray() != 0, self._labels.shape[1]
+            how: dict[str, Any] = dict(observe=self._observe, made=lambda: self._passes.visited)
+            steps = _admm_dense.Method(self._X, own, L, _FORM, self._costs, **how)
             search.attempt(functools.partial(self._all_rows, steps), self._left)
         if native and search.unsolved and self._rows.dtype != np.float64 and self._left() >= 1:
             wide = canonical(self._rows.astype(np.float64))  # rounding to float32 may be the reason
@@ -163,7 +158,7 @@ class _Methods:
         passes = self._passes
         reason = f"{_ASCENT} alone: features are sparse and many, or there are too many numbers"
         if self._splits:
-            reason = f"{_ASCENT} comes first, for {patience:g} passes at most, then {_ALL_ROWS}"
+            reason = f"{_ASCENT} comes first, for {patience:g} passes at most, then {ALL_ROWS}"
         if not native:
             reason += "; in plain JAX: there is no native library, or another device"
         counts = dict(epochs=math.ceil(passes.visited), newton_steps=0, shrunk=passes.shrunk, reason=reason)
@@ -173,12 +168,9 @@ class _Methods:
         """Passes that are still allowed."""
         return self._most - self._passes.visited
 
-    def _tell(self, method: str, gap: float, alpha, passes: float = 0.0) -> None:
+    def _tell(self, gap: float, alpha) -> None:
         if self._observe is not None:
-            self._observe(Progress(method, self._passes.visited + passes, gap, alpha))
-
-    def _told_of_steps(self, gap: float, steps: int, alpha) -> None:
-        self._tell(_ALL_ROWS, gap, alpha, steps / _admm_dense.STEPS_PER_PASS)
+            self._observe(Progress(_ASCENT, self._passes.visited, gap, alpha))
 
     def _ascent(self, rows: sp.csr_array, tol: float, alpha: sp.csr_array, patience: float) -> Ended:
         """Native coordinate ascent."""
@@ -188,7 +180,7 @@ class _Methods:
             point.alpha = alpha
 
         def told(gap: float) -> None:
-            self._tell(_ASCENT, gap, lambda: point.alpha)
+            self._tell(gap, lambda: point.alpha)
 
         found = ascend_separately(point, tol, True, self._passes, self._left, patience, told)
         self._violation = found.violation
@@ -196,15 +188,14 @@ class _Methods:
 
     def _all_rows(self, steps: _admm_dense.Method, tol: float, alpha: sp.csr_array) -> Ended:
         """The alternating direction method of multipliers."""
-        found = steps(alpha, tol, int(_admm_dense.STEPS_PER_PASS * self._left()))
-        self._passes.visited += found.steps / _admm_dense.STEPS_PER_PASS
-        return Ended(found.alpha, found.gap, found.W)
+        ended, passes = steps.in_passes(alpha, tol, self._left())
+        self._passes.visited += passes
+        return ended
 
     def _in_jax(self, rows: sp.csr_array, tol: float, alpha: sp.csr_array, patience: float) -> Ended:
         """Coordinate ascent in plain JAX."""
-        X = self._X if not sp.issparse(self._X) else rows
         with jax.enable_x64(rows.dtype == np.float64):
-            op = linops.make(X, backend="jnp")
+            op = linops.make(rows, backend="jnp")
             problem = (
                 rows_of(op),
                 jnp.asarray(self._labels.toarray() != 0),
@@ -213,7 +204,7 @@ class _Methods:
             )
             dense = alpha.toarray() if alpha.size else np.zeros(self._labels.shape)
             variables = jnp.asarray(dense, op.dtype)
-            weights = _weights(problem[0], variables, X.shape[1], isinstance(op, linops.Dense))
+            weights = op.rmatmat(variables)
             key, made = jax.random.key(self._seed), 0.0
             while True:
                 count = int(max(1, min(_CALL, self._left(), patience - made)))
@@ -222,21 +213,9 @@ class _Methods:
                 self._passes.visited, made = self._passes.visited + count, made + count
                 self._passes.sweeps += count
                 found = sp.csr_array(np.asarray(variables, np.float64))
-                self._tell(_ASCENT, float(gap), lambda found=found: found)
+                self._tell(float(gap), lambda found=found: found)
                 if not gap > tol or self._left() < 1 or made >= patience:
                     return Ended(found, float(gap))
-
-
-@functools.partial(jax.jit, static_argnums=(2, 3))
-def _weights(rows: Rows, alpha: jax.Array, d: int, dense: bool) -> jax.Array:
-    """Xᵀ α in the form of the rows."""
-    m = alpha.shape[1]
-    zeros = jnp.zeros((m, d) if dense else (d, m), alpha.dtype)
-
-    def add(weights, i):
-        return rows.add(rows.take(i[None]), weights, alpha[i][None]), None
-
-    return jax.lax.scan(add, zeros, jnp.arange(len(alpha)))[0]
 
 
 @jax.jit

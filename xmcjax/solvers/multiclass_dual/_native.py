@@ -14,7 +14,7 @@ from xmcjax.solvers import _admm, _admm_dense, _admm_sparse
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._formulations import NAMES, Formulation
 from xmcjax.solvers._formulations import formulation as formulation_of
-from xmcjax.solvers._progress import Observe, Progress
+from xmcjax.solvers._progress import ALL_ROWS, Observe, Progress
 from xmcjax.solvers._search import Ended, Longer, Passes, Search, ascend, ascend_separately
 
 # Passes over all instances, the shares of shrunk ones added up, after which another method takes over: for
@@ -47,7 +47,7 @@ _SPARSE_STEPS = 4
 _DIRECT, _COUPLED_ROWS, _CENTRED_ROWS = 1200, 60, 1 / 20
 _COUPLED_SQUARE, _CENTRED_SQUARE = 1 << 14, 1 << 10
 # What the methods are called.
-_ASCENT, _NEWTON, _ALL_ROWS = "coordinate ascent", "Newton's method", "steps for all rows at once"
+_ASCENT, _NEWTON = "coordinate ascent", "Newton's method"
 # Proximal point steps in a row that may bring nothing before rounding is taken to be the reason.
 FAILURES = 4
 
@@ -125,23 +125,16 @@ class _Methods:
         """Passes and Newton steps that are still allowed."""
         return self._most - self._passes.visited - self._newton_steps
 
+    def _made(self) -> float:
+        """Those that were made."""
+        return self._most - self._left()
+
     def _told(self, method: str, point):
         """What is called with a gap of these dual variables."""
         observe = self._observe
         if observe is None:
             return None
-        return lambda gap: observe(Progress(method, self._most - self._left(), gap, lambda: point.alpha))
-
-    def _told_of_steps(self, of_a_pass: int):
-        """The same of the alternating direction method, so many of whose steps count as a pass."""
-        observe = self._observe
-        if observe is None:
-            return None
-
-        def told(gap: float, steps: int, alpha) -> None:
-            observe(Progress(_ALL_ROWS, self._most - self._left() + steps / of_a_pass, gap, alpha))
-
-        return told
+        return lambda gap: observe(Progress(method, self._made(), gap, lambda: point.alpha))
 
     def _reason(self, patience: float) -> str:
         """Why the methods come in their order."""
@@ -151,14 +144,14 @@ class _Methods:
             later.append(f"{_NEWTON}, whose systems are small ({d} features, {m} classes)")
         if self._splits:
             limit = f", for {_BRIEF:g} passes at most" if self._brief else ""
-            later.append(f"{_ALL_ROWS}, because features are dense{limit}")
+            later.append(f"{ALL_ROWS}, because features are dense{limit}")
         if self._small and not self._direct:
             size = "small" if self._cheap else f"large for {n} rows"
             later.append(f"{_NEWTON}, whose systems are {size} ({d} features, {m} classes)")
         if self._splits_late:
-            later.append(f"{_ALL_ROWS}, because rows or features are few ({n} rows, {d} features)")
+            later.append(f"{ALL_ROWS}, because rows or features are few ({n} rows, {d} features)")
         if self._formulation == "llw" and not self._splits:
-            later.append(f"{_ALL_ROWS}, whose systems are solved for sparse features")
+            later.append(f"{ALL_ROWS}, whose systems are solved for sparse features")
         if not later:
             why = "sparse" if not multiplied_densely(self._rows) else f"too many ({n} rows, {d} features)"
             return f"{_ASCENT} alone: features are {why}"
@@ -214,13 +207,11 @@ class _Methods:
     def _admm(self, tol: float, alpha: sp.csr_array, most: float) -> Ended:
         """The alternating direction method of multipliers, for so many passes at most."""
         if self._steps is None:
-            more: dict[str, Any] = dict(
-                threads=self._shared["threads"], told=self._told_of_steps(_admm_dense.STEPS_PER_PASS)
-            )
-            self._steps = _admm_dense.Method(self._X, self._y, self._m, self._formulation, self._C, **more)
-        found = self._steps(alpha, tol, int(_admm_dense.STEPS_PER_PASS * min(self._left(), most)))
-        self._passes.visited += found.steps / _admm_dense.STEPS_PER_PASS
-        return Ended(found.alpha, found.gap, found.W)
+            more: dict[str, Any] = dict(threads=self._shared["threads"], observe=self._observe)
+            self._steps = _admm_dense.Method(*self._problem(self._X), made=self._made, **more)
+        ended, passes = self._steps.in_passes(alpha, tol, min(self._left(), most))
+        self._passes.visited += passes
+        return ended
 
     def _sparse_admm(self, rows: sp.csr_array, tol: float, alpha: sp.csr_array) -> Ended:
         """The same for Lee-Lin-Wahba with sparse features; ascent where its system has no room."""
@@ -237,12 +228,13 @@ class _Methods:
             alpha = ended.alpha
         point.alpha = alpha
         most = int(_SPARSE_STEPS * self._left())
+        told = _admm.told_in_passes(self._observe, self._made, _SPARSE_STEPS)
         split = _admm_sparse.Sparse(
             *(point, ordered, self._C, system),
             lambda: CentredAscent(*self._problem(ordered), **self._shared),
         )
         try:
-            found = _admm.steps(split, self._C, tol, most, self._told_of_steps(_SPARSE_STEPS))
+            found = _admm.steps(split, self._C, tol, most, told)
         except np.linalg.LinAlgError:  # numbers that overflow, or their rounding, leave no factor
             return self._ascent(rows, tol, alpha, np.inf)
         self._passes.visited += found.steps / _SPARSE_STEPS

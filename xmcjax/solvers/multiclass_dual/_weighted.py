@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import jax
 import numpy as np
 import scipy.sparse as sp
 
@@ -22,9 +21,7 @@ from xmcjax import linops
 from xmcjax.native import CentredAscent, SeparateAscent
 from xmcjax.solvers import _admm_dense, instance_dual
 from xmcjax.solvers._accuracy import Accuracy
-from xmcjax.solvers._certified import Certified
 from xmcjax.solvers._formulations import NAMES
-from xmcjax.solvers._instance_start import started
 from xmcjax.solvers._progress import Observe, Progress
 from xmcjax.solvers._search import Ended, Passes, Search, ascend, ascend_separately
 from xmcjax.solvers.multiclass_dual import _native
@@ -79,8 +76,11 @@ def attempt(
         patience = min(early, most)
         if not splits:
             patience = max(1, int(min(_SHARE * most, _LATE if late else np.inf)))
-        lane = _Lane(X, y, _SETS[formulation], C, m)
-        state, proof = lane.solved(search.tol, patience, seed, search.start, observe)
+        lane = instance_dual.problem(
+            linops.make(X), y, set_name=_SETS[formulation], bound=C[None, :], classes=m
+        )
+        hp = instance_dual.HParams(tol=search.tol, max_epochs=patience)
+        state, proof = instance_dual.solved(lane, hp, seed, search.start, observe)
         made = int(state.epochs[0])
         search.keep(proof)
         splits = late or (splits and (native or d * m > _DIRECT or n * m < _MANY))
@@ -116,53 +116,13 @@ def attempt(
         search.attempt(ascended, left)
         made = math.ceil(passes.visited)
     if search.unsolved and splits and made < most:
-
-        def told(gap: float, count: int, alpha) -> None:
-            if observe is not None:
-                observe(
-                    Progress(
-                        "steps for all rows at once", made + count / _admm_dense.STEPS_PER_PASS, gap, alpha
-                    )
-                )
-
-        steps = _admm_dense.Method(X, y, m, formulation, C, told=told)
+        steps = _admm_dense.Method(X, y, m, formulation, C, observe=observe, made=lambda: made)
 
         def admm(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made
-            start = alpha if alpha.size else sp.csr_array((len(y), m))
-            found = steps(start, target, _admm_dense.STEPS_PER_PASS * (most - made))
-            made += -(-found.steps // _admm_dense.STEPS_PER_PASS)
-            return Ended(found.alpha, found.gap, found.W)
+            ended, passes = steps.in_passes(alpha, target, most - made)
+            made += math.ceil(passes)
+            return ended
 
         search.attempt(admm, lambda: most - made)
     return made
-
-
-class _Lane:
-    """One problem of ascent over instances.
-
-    Args:
-        X: features [n, d].
-        y: classes, [n].
-        set_name: of its dual sets.
-        bound: r, [n].
-        classes: m.
-    """
-
-    def __init__(self, X: Any, y: np.ndarray, set_name: str, bound: np.ndarray, classes: int):
-        op = linops.make(X)
-        self.problem = instance_dual.problem(op, y, set_name=set_name, bound=bound[None, :], classes=classes)
-
-    def solved(
-        self,
-        tol: float,
-        most: int,
-        seed: int,
-        start: sp.csr_array | None = None,
-        observe: Observe | None = None,
-    ) -> tuple[instance_dual.State, Certified]:
-        """The state after epochs, `most` at most, with its proof."""
-        state = started(self.problem, instance_dual.init(self.problem, jax.random.key(seed)), start)
-        hp = instance_dual.HParams(tol=tol, max_epochs=most)
-        state, proofs = instance_dual.proved(self.problem, hp, state, observe)
-        return state, proofs[0] if proofs else instance_dual.proof(self.problem, state, 0, tol)
