@@ -16,7 +16,7 @@ from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._objective import Objective
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._queue import Queue
-from xmcjax.lanes._results import LabelResult, made, without_positives
+from xmcjax.lanes._results import LabelResult, made
 from xmcjax.lanes._sparsify import Sparsifier
 from xmcjax.lanes._trainer import Trainer
 from xmcjax.solvers import Status
@@ -55,7 +55,7 @@ class HingeTrainer(Trainer):
 
     def _solve(self, queue: Queue, place: int) -> None:
         while not self._stop.is_set() and not queue.finished:
-            taken = self._taken(queue, self._size, lambda label: without_positives(label, self._data.dtype))
+            taken = self._taken(queue, self._size)
             if not taken:
                 time.sleep(1e-3)  # others may come
             else:

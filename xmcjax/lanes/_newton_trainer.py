@@ -111,7 +111,7 @@ class NewtonTrainer(Trainer):
             idle = lanes.idle
             if not together or idle == size:
                 if len(jobs) < idle:
-                    jobs.extend(self._problems.jobs(self._to_be_solved(queue, idle)))
+                    jobs.extend(self._problems.jobs(self._taken(queue, idle)))
                 some = [jobs.popleft() for _ in range(min(idle, len(jobs)))]
                 begun |= {id(job): job for job in some}
                 lanes.start(some)
@@ -127,7 +127,7 @@ class NewtonTrainer(Trainer):
                 solved = waiting()
                 self._end(queue, begun, solved)
                 if len(jobs) < len(solved):  # so many lanes may be idle after this step
-                    jobs.extend(self._problems.jobs(self._to_be_solved(queue, len(solved) - len(jobs))))
+                    jobs.extend(self._problems.jobs(self._taken(queue, len(solved) - len(jobs))))
                 waiting, record = lanes.finish()
             fresh, moved = record.newton_steps == 0, record.newton_steps == 1
             if fresh.any():
@@ -141,9 +141,6 @@ class NewtonTrainer(Trainer):
 
     def _crowded(self, active: np.ndarray) -> bool:
         return bool(active.mean() > CROWDED * self._data.op.shape[0])
-
-    def _to_be_solved(self, queue: Queue, idle: int):
-        return self._taken(queue, idle, self._solutions.without_positives)
 
     def _end(self, queue: Queue, begun: dict[int, Job], solved: list[Solved]) -> None:
         """Hands out what has been solved."""
@@ -166,7 +163,7 @@ class NewtonTrainer(Trainer):
     def _hand_out_starts(self, queue: Queue) -> None:
         lanes = self._asked_for(0)
         while not queue.finished:
-            taken = self._to_be_solved(queue, lanes)
+            taken = self._taken(queue, lanes)
             if not taken:
                 continue
             W, b = self._problems.starts([label for label, _ in taken]).dense()

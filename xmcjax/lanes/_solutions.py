@@ -11,7 +11,7 @@ from xmcjax.lanes._job import Weights
 from xmcjax.lanes._lanes import Solved
 from xmcjax.lanes._objective import Objective
 from xmcjax.lanes._options import OneVsAll
-from xmcjax.lanes._results import LabelResult, made, without_positives
+from xmcjax.lanes._results import LabelResult, made
 from xmcjax.lanes._sparsify import Sparsifier
 from xmcjax.lanes._training_data import TrainingData
 from xmcjax.penalties import L2, Penalty
@@ -125,7 +125,3 @@ class Solutions:
         """A label that keeps its starting weights, because no step is to be made."""
         kept = np.flatnonzero(w)
         return made(label, Weights(kept, w[kept]), bias, Status.MAX_STEPS, self._dtype)
-
-    def without_positives(self, label: int) -> LabelResult:
-        """A label that no row has."""
-        return without_positives(label, self._dtype)

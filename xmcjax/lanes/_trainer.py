@@ -19,7 +19,7 @@ from xmcjax.lanes._devices import Place
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._queue import Queue
-from xmcjax.lanes._results import LabelResult, Output, Summary
+from xmcjax.lanes._results import LabelResult, Output, Summary, without_positives
 from xmcjax.lanes._training_data import training_data
 from xmcjax.native import Interrupted, StopFlag
 
@@ -134,11 +134,11 @@ class Trainer:
     def _solve(self, queue: Queue, place: int) -> None:
         raise NotImplementedError
 
-    def _taken(self, queue: Queue, idle: int, empty: Callable[[int], LabelResult]):
+    def _taken(self, queue: Queue, idle: int):
         """Labels to be solved, with their starts; those without positives are handed out at once."""
         taken = queue.take(idle)
         for label, _ in taken:
             if self._counts[label] == 0:
-                self._output.result(empty(label))
+                self._output.result(without_positives(label, self._data.dtype))
                 queue.done(label, np.zeros(0), 0.0)
         return [(label, parent) for label, parent in taken if self._counts[label] > 0]
