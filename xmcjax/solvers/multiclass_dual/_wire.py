@@ -48,15 +48,15 @@ class Wire:
 
     def total(self, a: np.ndarray) -> np.ndarray:
         """The sum over the processes."""
-        return self._call("total", a)[0]
+        return self._call("total", a)
 
     def largest(self, a: np.ndarray) -> np.ndarray:
         """The maximum over the processes."""
-        return self._call("largest", a)[0]
+        return self._call("largest", a)
 
     def gather(self, a: np.ndarray) -> np.ndarray:
         """Those of all processes, which have the same shape, along a new first axis."""
-        return self._call("gather", a)[0]
+        return self._call("gather", a)
 
     def gather_parts(self, part: bytes) -> list[bytes]:
         """Those of all processes, of any length each, in the order of the places.
@@ -83,31 +83,26 @@ class Wire:
         if self.count > 1:
             self._peers.look()
 
-    def _call(self, kind: str, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _call(self, kind: str, a: np.ndarray) -> np.ndarray:
         if self.count == 1:
-            return tuple(a[None] if kind == "gather" else a for a in arrays)
-        self.sent, self.messages = self.sent + sum(a.nbytes for a in arrays), self.messages + len(arrays)
-        return self._peers.apart(lambda: self._sent(kind, arrays))
+            return a[None] if kind == "gather" else a
+        self.sent, self.messages = self.sent + a.nbytes, self.messages + 1
+        return self._peers.apart(lambda: self._sent(kind, a))
 
-    def _sent(self, kind: str, arrays: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    def _sent(self, kind: str, a: np.ndarray) -> np.ndarray:
         sharding = NamedSharding(self._mesh, PartitionSpec(self._mesh.axis_names[0]))
         with jax.enable_x64(True):
-            shapes = [(self.count, *a.shape) for a in arrays]
-            whole = [
-                jax.make_array_from_process_local_data(sharding, a[None], shape)
-                for a, shape in zip(arrays, shapes, strict=True)
-            ]
-            parts = _program(self._mesh, kind)(*whole)
-            return tuple(np.asarray(part.addressable_shards[0].data)[0] for part in parts)
+            whole = jax.make_array_from_process_local_data(sharding, a[None], (self.count, *a.shape))
+            return np.asarray(_program(self._mesh, kind)(whole).addressable_shards[0].data)[0]
 
 
 @functools.cache
 def _program(mesh: Mesh, kind: str):
     axis = mesh.axis_names[0]
     steps = {
-        "total": lambda *a: jax.lax.psum(a, axis),
-        "largest": lambda *a: jax.lax.pmax(a, axis),
-        "gather": lambda *a: tuple(jax.lax.all_gather(b[0], axis)[None] for b in a),
+        "total": lambda a: jax.lax.psum(a, axis),
+        "largest": lambda a: jax.lax.pmax(a, axis),
+        "gather": lambda a: jax.lax.all_gather(a[0], axis)[None],
     }
     split = PartitionSpec(axis)
     return jax.jit(jax.shard_map(steps[kind], mesh=mesh, in_specs=split, out_specs=split))

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.multinomial._problem import (
@@ -65,7 +64,7 @@ class State(NamedTuple):
     memory: Any  #: what the method keeps from one iteration to the next
 
 
-def starting_weights(problem: Problem, W0, b0, width: int | None = None):
+def starting_weights(problem: Problem, W0, b0, width: int | None = None, module: Any = jnp):
     """(W, b) with which a run begins, [d, width] and [width].
 
     Args:
@@ -73,20 +72,13 @@ def starting_weights(problem: Problem, W0, b0, width: int | None = None):
         W0: [d, width], or None for 0.
         b0: [width], or None for 0.
         width: columns of this device; None for K.
+        module: jnp, or np, with which nothing is compiled.
 
     Raises:
         ValueError: weights of another shape.
     """
-    return _starting(problem, W0, b0, problem.classes if width is None else width, jnp)
-
-
-def starting_weights_on_the_host(problem: Problem, W0, b0):
-    """The same in NumPy, where nothing is compiled."""
-    return _starting(problem, W0, b0, problem.classes, np)
-
-
-def _starting(problem: Problem, W0, b0, width: int, module: Any):
     dtype, d = problem.op.dtype, problem.op.shape[1]
+    width = problem.classes if width is None else width
     W = module.zeros((d, width), dtype) if W0 is None else module.array(W0, dtype)
     bias = module.zeros(width, dtype) if b0 is None else module.array(b0, dtype)
     if W.shape != (d, width) or bias.shape != (width,):

@@ -35,7 +35,7 @@ from xmcjax.solvers.multinomial import _costs, _kronecker, _preconditioners
 from xmcjax.solvers.multinomial._line_search import OnALine, Search
 from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._scores import Along, DenseScores, scores_of, threads_of
-from xmcjax.solvers.multinomial._state import HParams, State, starting_weights_on_the_host
+from xmcjax.solvers.multinomial._state import HParams, State, starting_weights
 
 # CG ends at the part √(‖∇G‖ / ‖∇G(0)‖) of its first residual, in the preconditioner's norm, between these;
 # with one basis for all classes, where a step takes dozens of products with the Hessian, between larger ones.
@@ -108,7 +108,7 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
     if not possible(problem):
         raise ValueError("block_newton: expected dense or CSR features on a CPU, without a mesh")
     problem = _costs.in_its_form(problem)
-    W, bias = (a.astype(np.float64) for a in starting_weights_on_the_host(problem, W0, b0))
+    W, bias = (a.astype(np.float64) for a in starting_weights(problem, W0, b0, module=np))
     begun, precise = W0 is not None or b0 is not None, float(hp.tolerance) < _PRECISE
     with blas_threads(threads_of(problem)), _quiet():
         if not begun and (start := _in_the_span_of_the_rows(problem, hp)) is not None:

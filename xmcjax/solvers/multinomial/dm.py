@@ -31,7 +31,7 @@ from xmcjax.solvers.multinomial._problem import (
     squared_norm,
     targets,
 )
-from xmcjax.solvers.multinomial._state import HParams, State, next_status, start, where_good
+from xmcjax.solvers.multinomial._state import HParams, State, following, next_status, start, where_good
 
 MOST_STEPS_IN_A = 100
 # How far the class problems are solved, of their gradient at the start.
@@ -69,14 +69,8 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
     bias = centred(problem, bias) if problem.intercept else bias
     Z = scores(problem, W, bias)
     now = evaluate_at(problem, W, Z)
-    after = state._replace(
-        W=W,
-        bias=bias,
-        value=now.value,
-        gradient_norm=now.norm,
-        steps=state.steps + 1,
-        inner=state.inner + all_sum(problem, steps),
-    )
+    numbers = dict(value=now.value, norm=now.norm, inner=all_sum(problem, steps))
+    after = following(hp, state, W, bias, **numbers, memory=None)
     after = _with_bound(problem, hp, after, Z)
     return where_good(after.bound <= state.bound, after, state)
 
@@ -122,10 +116,10 @@ def best_a(problem: Problem, Z):
         low, high = jnp.where(total >= 1, a, low), jnp.where(total <= 1, a, high)
         newton = a + jnp.log(total) * total / jnp.where(slope > 0, slope, 1)
         inside = (slope > 0) & (newton > low) & (newton < high)
-        following = jnp.where(inside, newton, low + (high - low) / 2)
+        trial_a = jnp.where(inside, newton, low + (high - low) / 2)
         done = (jnp.abs(total - 1) <= tolerance) | (high - low <= tolerance * (1 + jnp.abs(a)))
         searching = searching & ~done
-        return jnp.where(searching, following, a), low, high, searching, count + 1
+        return jnp.where(searching, trial_a, a), low, high, searching, count + 1
 
     carry = (highest, low, high, jnp.ones(highest.shape, bool), jnp.int32(0))
     return jax.lax.while_loop(unfinished, trial, carry)[0]
