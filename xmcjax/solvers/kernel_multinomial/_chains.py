@@ -27,6 +27,7 @@ from xmcjax._pytrees import pytree
 from xmcjax.kernels import ClassKernels
 from xmcjax.linops import real_array
 from xmcjax.solvers._lbfgs import Minimised, check_limits, minimise
+from xmcjax.solvers.kernel_multinomial._likelihoods import OfTargets
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, kernel_problem
 from xmcjax.solvers.kernel_multinomial._run import run
 from xmcjax.solvers.kernel_multinomial._state import State, init
@@ -36,7 +37,7 @@ from xmcjax.solvers.kernel_multinomial._systems import HParams
 @methods_need_threads_of_jax
 @pytree(data_fields=["y", "transitions", "places"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
-class Chains:
+class Chains(OfTargets):
     """The likelihood of S label sequences, made by :func:`chain_problem`.
 
     Rows of a sequence stand one after the other and have one weight in common. Its loss is that of
@@ -60,11 +61,6 @@ class Chains:
     y: jax.Array
     transitions: jax.Array
     places: jax.Array
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        n, C, lanes = self.y.shape
-        return n, C, lanes
 
     def partition(self, u: jax.Array) -> jax.Array:
         """log Z, [S, B]."""
@@ -94,14 +90,8 @@ class Chains:
         # marginals: ∂ log Z / ∂u
         return jax.grad(lambda u: jnp.sum(self.partition(u)))(u)
 
-    def slope(self, u: jax.Array, pi: jax.Array) -> jax.Array:
-        return pi - self.y
-
     def curvature(self, u: jax.Array, pi: jax.Array) -> Callable[[jax.Array], jax.Array]:
         return jax.linearize(self.probabilities, u)[1]
-
-    def in_range(self, alpha: jax.Array) -> jax.Array:
-        return alpha - jnp.mean(alpha, axis=1, keepdims=True)
 
 
 class FittedChains(NamedTuple):

@@ -96,9 +96,27 @@ def covariance(pi: jax.Array, x: jax.Array) -> jax.Array:
 
 
 @methods_need_threads_of_jax
+class OfTargets:
+    """What likelihoods of targets y [n, C, 1 or B] have in common, mostly."""
+
+    y: jax.Array
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        n, C, lanes = self.y.shape
+        return n, C, lanes
+
+    def slope(self, u: jax.Array, pi: jax.Array) -> jax.Array:
+        return pi - self.y.astype(pi.dtype)
+
+    def in_range(self, alpha: jax.Array) -> jax.Array:
+        return alpha - jnp.mean(alpha, axis=1, keepdims=True)
+
+
+@methods_need_threads_of_jax
 @pytree(data_fields=["y"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
-class Softmax:
+class Softmax(OfTargets):
     """ℓ_i = log Σ_c e^{u_ic} − y_iᵀu_i: one class per row (Seeger 2006, eq. 1).
 
     Attributes:
@@ -112,25 +130,14 @@ class Softmax:
 
     y: jax.Array
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        n, C, lanes = self.y.shape
-        return n, C, lanes
-
     def losses(self, u: jax.Array) -> jax.Array:
         return log_partition(u) - jnp.sum(self.y.astype(u.dtype) * u, axis=1)
 
     def probabilities(self, u: jax.Array) -> jax.Array:
         return softmax(u)
 
-    def slope(self, u: jax.Array, pi: jax.Array) -> jax.Array:
-        return pi - self.y.astype(pi.dtype)
-
     def curvature(self, u: jax.Array, pi: jax.Array) -> Callable[[jax.Array], jax.Array]:
         return lambda x: covariance(pi, x)
-
-    def in_range(self, alpha: jax.Array) -> jax.Array:
-        return alpha - jnp.mean(alpha, axis=1, keepdims=True)
 
     def fenchel_gap(self, u: jax.Array, alpha: jax.Array) -> tuple[jax.Array, jax.Array]:
         # Σ_c q_c log(q_c / π_c) with β = y − q
@@ -144,7 +151,7 @@ class Softmax:
 @methods_need_threads_of_jax
 @pytree(data_fields=["y"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
-class OneVsRest:
+class OneVsRest(OfTargets):
     """ℓ_i = Σ_c log(1 + e^{u_ic}) − y_iᵀu_i: every class a problem of its own, "1rest" of section 8.1.
 
     The paper solves each as two classes that share the kernel K_c; with its own kernel in place of their
@@ -161,19 +168,11 @@ class OneVsRest:
 
     y: jax.Array
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        n, C, lanes = self.y.shape
-        return n, C, lanes
-
     def losses(self, u: jax.Array) -> jax.Array:
         return jnp.sum(jax.nn.softplus(u) - self.y.astype(u.dtype) * u, axis=1)
 
     def probabilities(self, u: jax.Array) -> jax.Array:
         return jax.nn.sigmoid(u)
-
-    def slope(self, u: jax.Array, pi: jax.Array) -> jax.Array:
-        return pi - self.y.astype(pi.dtype)
 
     def curvature(self, u: jax.Array, pi: jax.Array) -> Callable[[jax.Array], jax.Array]:
         return lambda x: pi * (1 - pi) * x

@@ -21,13 +21,13 @@ import numpy as np
 from xmcjax import _sparse
 from xmcjax._fork import methods_need_threads_of_jax, needs_threads_of_jax
 from xmcjax._pytrees import pytree
-from xmcjax.solvers.kernel_multinomial._likelihoods import covariance, log_partition, softmax
+from xmcjax.solvers.kernel_multinomial._likelihoods import OfTargets, covariance, log_partition, softmax
 
 
 @methods_need_threads_of_jax
 @pytree(data_fields=["y", "rows", "allowed"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
-class PartialLabels:
+class PartialLabels(OfTargets):
     """The likelihood of sets of classes, made by :func:`partial_labels`.
 
     Attributes:
@@ -47,11 +47,6 @@ class PartialLabels:
     y: jax.Array
     rows: jax.Array
     allowed: jax.Array
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        n, C, lanes = self.y.shape
-        return n, C, lanes
 
     @property
     def _several(self) -> jax.Array:
@@ -75,9 +70,6 @@ class PartialLabels:
         q = softmax(self._within(u))
         # W_π − W_q
         return lambda x: covariance(pi, x).at[self._several].add(-covariance(q, x[self._several]))
-
-    def in_range(self, alpha: jax.Array) -> jax.Array:
-        return alpha - jnp.mean(alpha, axis=1, keepdims=True)
 
 
 @needs_threads_of_jax
