@@ -51,6 +51,13 @@ def number(name: str, value) -> float:
         raise ValueError(f"{name}: expected a number within the range of float64, got {value}") from None
 
 
+def number_from_0(name: str, value) -> float:
+    """The same of a number that is not below 0; ValueError where it is, or NaN."""
+    if not (found := number(name, value)) >= 0:
+        raise ValueError(f"{name}: expected a number from 0, got {found}")
+    return found
+
+
 def _without_axes(value):
     """The number in an array without axes, which `jax.tree.map` may make of one; else the value."""
     if not isinstance(value, np.ndarray):

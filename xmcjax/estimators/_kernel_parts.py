@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from xmcjax import _sparse
-from xmcjax._arguments import number, whole_number
+from xmcjax._arguments import number_from_0, whole_number
 from xmcjax._hierarchy import Hierarchy
 from xmcjax._range import check_norms, check_range, largest
 from xmcjax.estimators._counted import LOWEST
@@ -46,10 +46,7 @@ def checked_memory(memory: Any) -> float:
         TypeError: no number.
         ValueError: a number below 0, or infinity.
     """
-    memory = number("memory", memory)
-    if not memory >= 0:
-        raise ValueError(f"memory: expected a number from 0, got {memory}")
-    if memory == np.inf:
+    if (memory := number_from_0("memory", memory)) == np.inf:
         raise ValueError("memory: expected a finite number from 0, got inf")
     return memory
 

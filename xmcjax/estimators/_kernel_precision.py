@@ -17,7 +17,7 @@ from xmcjax.estimators._kernel_parts import base_kernel, points_of
 from xmcjax.estimators._kernel_sizes import filled_points, may_be_filled
 from xmcjax.kernels import RBF, GivenProducts, Kernel, Linear, Matern, Pairs, stack
 from xmcjax.lanes import precision
-from xmcjax.linops import Dense
+from xmcjax.linops import host_features
 
 # Fits in single precision to 140 and 1,400 rows of 3 and 35 classes, by RBF and linear kernels, converged
 # to the tolerance by default where ε √n max s max K̃_ii is below this. Beyond it many ended at max_iter, after
@@ -97,8 +97,7 @@ def _of_values(kernel: Kernel, points, X, there: np.ndarray) -> float:
         return 0.0
     op, norms2, offset = points.op, np.asarray(points.norms2), np.asarray(points.offset)
     rows = _some_rows(X, norms2, np.flatnonzero(there))
-    centred = np.asarray(op.X)[rows] if isinstance(op, Dense) else op.to_scipy()[rows]
-    found = _between(kernel, centred, norms2[rows], offset[rows])
+    found = _between(kernel, host_features(op)[rows], norms2[rows], offset[rows])
     with precision(np.float64):
         centred, middle = _about_the_middle(X[rows])
         exact = _between(kernel, centred, _norms2(centred), centred @ middle + middle @ middle / 2)

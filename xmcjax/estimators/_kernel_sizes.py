@@ -70,7 +70,7 @@ def filled_points(points: Any, least: int = _LEAST) -> Any:
         parts = np.pad(points.matrix, (0, more)), np.pad(points.diagonal, (0, more))
         return GivenProducts(*(linops.put(part) for part in parts)) if more else points
     op = points.op
-    X = np.asarray(op.X) if isinstance(op, linops.Dense) else op.to_scipy()
+    X = linops.host_features(op)
     filled = filled_features(X, least)
     if filled is X:
         return points

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._arguments import name_of
+from xmcjax._labels import row_weights
 from xmcjax.inits._base import Init, Starts
 
 
@@ -85,12 +86,7 @@ def label_tree(Y: sp.csc_array, weight: np.ndarray | None = None) -> np.ndarray:
     n_labels = Y.shape[1]
     weighted = Y.astype(np.float64)
     if weight is not None:
-        weight = _sparse.numbers(weight, "weight")
-        if weight.shape != (Y.shape[0],):
-            raise ValueError(f"weight: expected [{Y.shape[0]}], one for each row, got {list(weight.shape)}")
-        if not (np.isfinite(weight) & (weight >= 0)).all():
-            raise ValueError("weight: expected finite numbers of at least 0")
-        weighted.data *= weight[Y.indices]
+        weighted.data *= row_weights(weight, Y.shape[0])[Y.indices]
     counts = np.asarray(weighted.sum(axis=0)).ravel()
     together = sp.triu(Y.T @ weighted, k=1).tocoo()
     # |P_j ∪ P_k| − |P_j ∩ P_k|; one is added to every edge, since the sparse graph takes an

@@ -29,6 +29,8 @@ from xmcjax.linops._grouped import scored_rows as scored_rows
 from xmcjax.native import available, cuda_available
 
 BACKENDS = ("auto", "dense", "native", "gpu", "jnp")
+# Where they are asked for.
+NO_NATIVE = "expected the native kernels on a CPU device, but they are not built or not its own"
 
 __all__ = [
     "BACKENDS",
@@ -78,6 +80,11 @@ def products_backend(X) -> str:
     On a GPU sparse features are multiplied by its kernels, which have no derivatives in the values of X.
     """
     return "gpu" if _sparse.is_sparse(X) and gpu_ready() else "auto"
+
+
+def host_features(op: LinOp) -> Any:
+    """X of an operator as an array of NumPy, or as a matrix of scipy."""
+    return np.asarray(op.X) if isinstance(op, Dense) else op.to_scipy()  # type: ignore[attr-defined]
 
 
 def _kernels() -> str:
@@ -132,7 +139,7 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
         check_room(X.shape, np.dtype(dtype), None)
         return Dense(on_the_device(X.toarray() if sparse else X, dtype))  # type: ignore[union-attr]
     if backend == "native" and not native_ready():
-        raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
+        raise ValueError(NO_NATIVE)
     native = backend == "native" or (backend == "auto" and native_ready())
     matrix: Any = X.astype(dtype, copy=False) if sparse else _sparse.of_dense(np.asarray(X), dtype)
     check_room(matrix.shape, np.dtype(dtype), matrix.nnz * (2 if backend == "gpu" else 1))

@@ -20,7 +20,8 @@ from xmcjax.solvers._formulations import Formulation
 
 # Of a block: numbers, about, and rows, a multiple of 64.
 _NUMBERS, _LEAST_ROWS, _MOST_ROWS = 1 << 16, 64, 512
-_RELAXED = 1.8
+#: κ of the steps.
+RELAXED = 1.8
 # Dual variables up to which steps are extrapolated.
 _COPIED = 1 << 21
 
@@ -47,7 +48,7 @@ def row_map(form: Formulation, C: float, k: int, m: int) -> RowMap:
         k: of the top-k losses.
         m: number of classes.
     """
-    if form.name in ("ww", "box"):  # the sum is bounded by the number of classes alone
+    if form.name == "ww":  # the sum is bounded by the number of classes alone
         return RowMap(3, m - 1, C * (m - 1))
     if form.name in ("cs", "topk_beta") or (form.name == "topk_alpha" and k == 1):
         return RowMap(3, k, C)
@@ -131,7 +132,7 @@ class Blocks:
             **dict(X=self._X, y=self._y, share=self._share, eigenvalue=basis.eigenvalue),
             **dict(W=self._W, V=self._V, O=self._O),
             **dict(alpha=self._A, next=self._new, level=level, found=self._found),
-            **dict(rho=self._rho, count=self._count, radius=self._map.radius, relaxed=_RELAXED),
+            **dict(rho=self._rho, count=self._count, radius=self._map.radius, relaxed=RELAXED),
             **dict(map=self._map.number, k=self._map.k, classes=m, instances=self._n, threads=threads),
         )
 

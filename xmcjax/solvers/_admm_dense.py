@@ -23,7 +23,7 @@ from xmcjax._sizes import repeated, rows_behind
 from xmcjax.linops import native_ready
 from xmcjax.native import awaited
 from xmcjax.solvers import _admm
-from xmcjax.solvers._admm_blocks import Basis, Blocks, extrapolation
+from xmcjax.solvers._admm_blocks import RELAXED, Basis, Blocks, extrapolation
 from xmcjax.solvers._formulations import Formulation
 from xmcjax.solvers._formulations import formulation as formulation_of
 from xmcjax.solvers._host_loop import abandonable
@@ -32,7 +32,6 @@ from xmcjax.solvers._search import Ended
 
 # The smaller of rows and features up to which there is a basis, and bytes that all arrays together may take.
 _MOST, _BYTES = 2000, 2 << 30
-_RELAXED = 1.8
 #: Steps that count as a pass over the rows, about what they cost.
 STEPS_PER_PASS = 10
 # Rows whose inner products are added up in one product.
@@ -196,9 +195,9 @@ class Dense:
         """Changes W, α and V; α⁺ − α and Δ."""
         delta = (self._W + 2 * self._O - self._V) / (1 + self._rho * self._eigenvalue)
         change = self._new - self._A
-        self._W = self._form.centred(self._W - _RELAXED * delta)
-        self._A = self._A + _RELAXED * change
-        self._V = self._V + _RELAXED * (self._O - self._V)
+        self._W = self._form.centred(self._W - RELAXED * delta)
+        self._A = self._A + RELAXED * change
+        self._V = self._V + RELAXED * (self._O - self._V)
         return change, delta
 
     def position(self) -> np.ndarray:

@@ -179,10 +179,9 @@ def differentiable(op: LinOp) -> LinOp:
     Raises:
         TypeError: features that are neither dense nor CSR.
     """
-    if isinstance(op, Dense) or (isinstance(op, Csr) and not op.native):
-        return op
-    if not isinstance(op, Csr):
-        raise TypeError(
-            f"expected dense or CSR features for derivatives of a solution, got {type(op).__name__}"
-        )
-    return op.in_jax()
+    if isinstance(op, Csr):
+        return op.in_jax()
+    if not isinstance(op, Dense):
+        what = "dense or CSR features for derivatives of a solution"
+        raise TypeError(f"expected {what}, got {type(op).__name__}")
+    return op

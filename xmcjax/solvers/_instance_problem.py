@@ -14,11 +14,12 @@ from jax.typing import ArrayLike
 from xmcjax import _platform, _sparse
 from xmcjax._arguments import name_of
 from xmcjax._fork import check_threads_of_jax
+from xmcjax._labels import row_weights
 from xmcjax._platform import committed_to_host, host_bound
 from xmcjax._pytrees import pytree
 from xmcjax._range import check_range, check_squared_norms
 from xmcjax._sizes import repeated, rows_behind
-from xmcjax.linops import Csr, Dense, LinOp, check_operator, make, native_ready, put
+from xmcjax.linops import NO_NATIVE, Csr, Dense, LinOp, check_operator, make, native_ready, put
 from xmcjax.native import InPlace
 from xmcjax.solvers import _instance_twin as twin
 from xmcjax.solvers._formulations import SETS, Formulation, smoothed
@@ -300,7 +301,7 @@ def _native(op: LinOp | Gram, backend: str) -> bool:
         raise ValueError(f"expected a backend of auto, native, jnp, got {backend!r}")
     ready = op.native if isinstance(op, Csr) else native_ready()
     if backend == "native" and not ready:
-        raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
+        raise ValueError(NO_NATIVE)
     return ready and backend != "jnp"
 
 
@@ -355,12 +356,7 @@ def bounds_of_lanes(C, weight, mask, n: int) -> np.ndarray:
         raise ValueError(f"expected C above 0 and finite, a number or [lanes], got {C}")
     bound = C.reshape(-1, 1)
     if weight is not None:
-        weight = _sparse.numbers(weight, "weight")
-        if weight.shape != (n,):
-            raise ValueError(f"weight: expected [{n}], one for each row, got {list(weight.shape)}")
-        if not (np.isfinite(weight) & (weight >= 0)).all():
-            raise ValueError("weight: expected finite numbers of at least 0, found others")
-        bound = bound * weight
+        bound = bound * row_weights(weight, n)
     if mask is not None:
         mask = _sparse.array(mask, "mask")
         if mask.dtype != bool:

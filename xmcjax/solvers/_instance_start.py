@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax.linops import Csr, put
+from xmcjax.linops import Csr, host_features, put
 from xmcjax.solvers._certified import weights_of
 from xmcjax.solvers._formulations import NAMES
 from xmcjax.solvers._instance_problem import Gram, Problem
@@ -34,12 +34,11 @@ def placed(problem: Problem, state: Any, alphas: list[sp.csr_array]) -> Any:
 
 def _weights(problem: Problem, alpha: sp.csr_array) -> np.ndarray:
     """The weights of dual variables as a state has those of a lane, in float64."""
-    op: Any = problem.op
+    op = problem.op
     y, form = np.asarray(problem.y), NAMES[problem.set_name]
     if isinstance(op, Gram):
         return as_weights(problem, form.coefficients(alpha.toarray(), y))
-    X = op.to_scipy() if isinstance(op, Csr) else np.asarray(op.X)
-    return as_weights(problem, weights_of(X, y, alpha, form))
+    return as_weights(problem, weights_of(host_features(op), y, alpha, form))
 
 
 def as_weights(problem: Problem, W: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from xmcjax._arguments import number, whole_number
+from xmcjax._arguments import number_from_0, whole_number
 
 
 class Iterate(NamedTuple):
@@ -32,8 +32,7 @@ class Minimised(NamedTuple):
 
 def check_limits(tolerance: float, max_iter: int) -> None:
     """Raises TypeError or ValueError where an iteration could not end by these."""
-    if not number("tolerance", tolerance) >= 0:
-        raise ValueError(f"tolerance: expected a number from 0, got {tolerance}")
+    number_from_0("tolerance", tolerance)
     whole_number("max_iter", max_iter, 0)
 
 

@@ -24,8 +24,8 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax import native
-from xmcjax.linops import Grouped
 from xmcjax.native import varying_like
+from xmcjax.solvers._lane_cg import has_cg_kernels
 
 if TYPE_CHECKING:
     from xmcjax.solvers._lane_problem import LaneProblem
@@ -96,7 +96,7 @@ def sums_along(problem: LaneProblem, z, m, fresh) -> Callable[[jax.Array, jax.Ar
     In one kernel that reads each array once where X is multiplied by those of xmcjax-cuda.
     """
     op, loss, c, o = problem.op, problem.loss, problem.weight, problem.shift
-    if isinstance(op, Grouped) and op.kernels == "cuda" and loss.native is not None:
+    if has_cg_kernels(op) and loss.native is not None:
         kernel = functools.partial(native.cuda_plane_sums, loss.native, loss.parameter)
         return lambda t, beta: Sums(*kernel(z, m, problem.y, c, o, t, beta, fresh))
     y = problem.y.astype(m.dtype)

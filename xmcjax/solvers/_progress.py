@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
+from xmcjax.solvers._formulation_base import with_values
 from xmcjax.solvers._formulations import Formulation
 from xmcjax.solvers._formulations import formulation as formulation_of
 
@@ -69,7 +70,7 @@ def starting_point(
     form = formulation_of(formulation)
     if not form.has_own:  # the class of a row has no variable
         own = np.repeat(y, np.diff(alpha.indptr)) == alpha.indices
-        alpha = sp.csr_array((np.where(own, 0, alpha.data), alpha.indices, alpha.indptr), shape=alpha.shape)
+        alpha = with_values(alpha, np.where(own, 0, alpha.data))
     return _sparse.canonical_csr(form.inside(alpha, C, k), "start", zeros=False)
 
 

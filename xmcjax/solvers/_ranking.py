@@ -71,7 +71,7 @@ class Ranking(Formulation):
     def inside(self, alpha: sp.csr_array, C, k: int = 1) -> sp.csr_array:
         """As of others; the signs are taken to be right."""
         counts = np.diff(alpha.indptr)
-        above = sp.csr_array((np.maximum(alpha.data, 0), alpha.indices, alpha.indptr), shape=alpha.shape)
+        above = with_values(alpha, np.maximum(alpha.data, 0))
         up = np.asarray(above.sum(axis=1)).ravel()
         down = up - np.asarray(alpha.sum(axis=1)).ravel()
         s = np.minimum(np.minimum(up, down), C)

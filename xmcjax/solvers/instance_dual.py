@@ -39,16 +39,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax._arguments import number, whole_number
+from xmcjax._arguments import number_from_0, whole_number
 from xmcjax._fork import needs_threads_of_jax
-from xmcjax.linops import Csr, put
+from xmcjax.linops import Csr, host_features, put
 from xmcjax.solvers import _instance_twin as twin
 from xmcjax.solvers._accuracy import closed
 from xmcjax.solvers._base import Status
@@ -260,11 +260,8 @@ def proved(
     Returns:
         The state, with arrays of NumPy where an epoch is a native call, and the proofs.
     """
-    hp = dataclasses.replace(
-        hp, tol=number("tol", hp.tol), max_epochs=whole_number("max_epochs", hp.max_epochs, 0)
-    )
-    if not hp.tol >= 0:
-        raise ValueError(f"tol: expected a number from 0, got {hp.tol}")
+    most = whole_number("max_epochs", hp.max_epochs, 0)
+    hp = dataclasses.replace(hp, tol=number_from_0("tol", hp.tol), max_epochs=most)
     attempts, proofs = np.zeros(problem.lanes, int), {}
     on_host = problem.rows is None
     if on_host:
@@ -356,17 +353,15 @@ def proof(problem: Problem, state: State, lane: int, tol: float) -> Certified:
         >>> bool(0 <= found.primal - found.dual <= 1e-4 * found.primal)
         True
     """
-    if not number("tol", tol) >= 0:
-        raise ValueError(f"tol: expected a number from 0, got {tol}")
+    number_from_0("tol", tol)
     whole_number("lane", lane, 0, problem.lanes - 1)
     bound, k = np.asarray(problem.bound, np.float64)[lane], int(problem.k[lane])
     alpha, y = dual_variables(problem, state, lane), np.asarray(problem.y)
     formulation = problem.smoothed(float(problem.gamma[lane]))
-    op: Any = problem.op
+    op = problem.op
     if isinstance(op, Gram):
         return certified_kernel(np.asarray(op.K), y, alpha, formulation, bound, k)
-    X = op.to_scipy() if isinstance(op, Csr) else np.asarray(op.X)
-    return certified(X, y, alpha, formulation, bound, tol, k=k)
+    return certified(host_features(op), y, alpha, formulation, bound, tol, k=k)
 
 
 @needs_threads_of_jax

@@ -41,7 +41,7 @@ import scipy.sparse as sp
 from jax.typing import ArrayLike
 
 from xmcjax import _sparse, linops
-from xmcjax._arguments import name_of, number, whole_number
+from xmcjax._arguments import name_of, number, number_from_0, whole_number
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax._platform import host_bound
 from xmcjax._sizes import with_rows
@@ -291,9 +291,7 @@ def solve(
         ((2, 3), True)
     """
     max_epochs, seed = whole_number("max_epochs", max_epochs, 1), whole_number("seed", seed, 0)
-    C, tol, gamma = number("C", C), number("tol", tol), number("gamma", gamma)
-    if not tol >= 0:
-        raise ValueError(f"tol: expected a number from 0, got {tol}")
+    C, tol, gamma = number("C", C), number_from_0("tol", tol), number("gamma", gamma)
     X, op, entries = _operator(X)
     lane = problem(op, y, k, C, variant=variant, gamma=gamma, weight=weight, classes=classes)
     X = X if isinstance(X, Gram) else X.astype(op.dtype, copy=False)  # in which weights are certified

@@ -16,7 +16,7 @@ from xmcjax._finite import place_not_finite
 from xmcjax._fork import check_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax._range import check_range, check_squared_norms
-from xmcjax.linops import Dense, LinOp, check_operator
+from xmcjax.linops import LinOp, check_operator, host_features
 from xmcjax.solvers._admm_dense import basis_of
 from xmcjax.solvers._formulations import NAMES, Formulation
 from xmcjax.solvers._host_loop import abandonable
@@ -210,11 +210,6 @@ def _in_basis(op: LinOp | Gram) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return U * root, root**2, U / root
     X = host_features(op)
     check_squared_norms(np.asarray(op.row_norms2()))
-    dense = X.toarray() if sp.issparse(X) else X  # type: ignore[union-attr]
+    dense = X.toarray() if sp.issparse(X) else X
     basis = abandonable(lambda: basis_of(dense))
     return basis.part(slice(None)), basis.eigenvalue, basis.rotation
-
-
-def host_features(op: LinOp):
-    """X as an array of NumPy, or as a matrix of scipy."""
-    return np.asarray(op.X) if isinstance(op, Dense) else op.to_scipy()  # type: ignore[attr-defined]

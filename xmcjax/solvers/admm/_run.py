@@ -12,17 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax._arguments import number, whole_number
+from xmcjax._arguments import number_from_0, whole_number
 from xmcjax._cores import usable_cores
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax._pytrees import is_traced
 from xmcjax._settings import settings_here
+from xmcjax.linops import host_features
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import Certified, certified, certified_kernel
 from xmcjax.solvers._host_loop import ALL, run_in_calls
 from xmcjax.solvers._instance_problem import Gram
 from xmcjax.solvers._progress import ALL_ROWS, Observe, Progress
-from xmcjax.solvers.admm._problem import Problem, host_features
+from xmcjax.solvers.admm._problem import Problem
 from xmcjax.solvers.admm._steps import HParams, State, advance
 
 # Lanes from which on those that have ended are left out.
@@ -102,8 +103,7 @@ def proved(
     """
     traced = is_traced((problem, hp, state))
     if not traced:
-        if not number("tol", hp.tol) >= 0:
-            raise ValueError(f"tol: expected a number from 0, got {hp.tol}")
+        number_from_0("tol", hp.tol)
         whole_number("max_steps", hp.max_steps, 0)
 
     def told(state: State) -> None:
@@ -181,8 +181,7 @@ def proof(problem: Problem, state: State, lane: int, tol: float) -> Certified:
         >>> bool(proof(lanes, state, 1, 1e-4).gap < 1e-4)
         True
     """
-    if not number("tol", tol) >= 0:
-        raise ValueError(f"tol: expected a number from 0, got {tol}")
+    number_from_0("tol", tol)
     alpha, y = dual_variables(problem, state, lane), np.asarray(problem.y[lane])
     bound, form, k = np.asarray(problem.bound[lane], np.float64), problem.formulation, problem.k
     with np.errstate(over="ignore", invalid="ignore"):  # as the status may say

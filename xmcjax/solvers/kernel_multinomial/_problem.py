@@ -221,23 +221,6 @@ def kernel_problem(
     return KernelProblem(kernel, target, weight, exact)
 
 
-def checked_weights(weight, n: int) -> np.ndarray:
-    """Weights of the points, float64 [n]; ones for None.
-
-    Raises:
-        TypeError: no array of real numbers.
-        ValueError: another shape, or numbers that are negative or not finite.
-    """
-    if weight is None:
-        return np.ones(n)
-    weight = _sparse.numbers(weight, "weight")
-    if weight.shape != (n,):
-        raise ValueError(f"weight: expected [{n}], got {list(weight.shape)}")
-    if not (np.isfinite(weight) & (weight >= 0)).all():
-        raise ValueError("weight: expected finite numbers from 0, found others")
-    return weight
-
-
 def random_folds(n: int, q: int, seed) -> np.ndarray:
     """Fold of each of n points, [n]: q parts of equal size, give or take one, drawn at random.
 

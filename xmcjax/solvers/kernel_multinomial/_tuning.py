@@ -14,12 +14,13 @@ from xmcjax import _sparse
 from xmcjax._arguments import number
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax._hierarchy import Hierarchy
+from xmcjax._labels import row_weights
 from xmcjax.kernels import ClassKernels, Kernel, class_kernels, gram, stack
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._lbfgs import Iterate, Minimised, minimise
 from xmcjax.solvers.kernel_multinomial._criterion import Hyperparameters, cv_criterion
 from xmcjax.solvers.kernel_multinomial._likelihoods import Likelihood
-from xmcjax.solvers.kernel_multinomial._problem import checked_weights, kernel_problem
+from xmcjax.solvers.kernel_multinomial._problem import kernel_problem
 from xmcjax.solvers.kernel_multinomial._systems import HParams
 
 # Arrays [n, C, lanes] that a criterion keeps at the same time, about.
@@ -152,7 +153,7 @@ class CvObjective:
         if not isinstance(free, tuple) or not set(free) <= set(Hyperparameters._fields):
             raise ValueError(f"free: expected a tuple of {', '.join(Hyperparameters._fields)}, got {free!r}")
         q = int(folds.max()) + 1
-        weight = checked_weights(weight, n)
+        weight = np.ones(n) if weight is None else row_weights(weight, n)
         out = folds[:, None] == np.arange(q)
         dtype = model.points.dtype
         train, test = (weight[:, None] * side for side in (~out, out))

@@ -328,8 +328,4 @@ class LabelHinges:
 
     def _wide(self, rows: slice) -> sp.csr_array:
         """These rows of X in float64."""
-        X = self._X
-        first, last = X.indptr[rows.start], X.indptr[rows.stop]
-        part = X.data[first:last].astype(np.float64), X.indices[first:last]
-        offset = (X.indptr[rows.start : rows.stop + 1] - first).astype(np.int64)
-        return _sparse.csr(sp.csr_array((*part, offset), shape=(len(offset) - 1, X.shape[1])))
+        return _sparse.csr(_sparse.rows_of(self._X, rows).astype(np.float64, copy=False))

@@ -103,9 +103,7 @@ def run_multilabel(
         raise ValueError("Y: expected a row that has a label and lacks another, found none")
     native = linops.native_ready()
     if backend == "native" and not native:
-        raise ValueError(
-            "backend: expected the native kernels on a CPU device, but they are not built or not its own"
-        )
+        raise ValueError(f"backend: {linops.NO_NATIVE}")
     X = canonical(X) if sp.issparse(X) else np.asarray(X, np.float64 if X.dtype == np.float64 else np.float32)
     begin = None if start is None else _feasible(start, labels, costs)
     methods = _Methods(X, labels, costs, tol, max_epochs, seed, threads, begin, observe)

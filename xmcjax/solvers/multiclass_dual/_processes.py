@@ -118,7 +118,7 @@ def _solved(
     seed, shrinking, C = whole_number("seed", seed, 0), flag("shrinking", shrinking), number("C", C)
     X, y, m, _ = check_problem(X, y, formulation, C)
     if not linops.native_ready():
-        raise ValueError("expected the native kernels on a CPU device, but they are not built or not its own")
+        raise ValueError(linops.NO_NATIVE)
     wire, X = Wire(mesh, peers), canonical(X)
     options = dict(
         formulation=formulation,

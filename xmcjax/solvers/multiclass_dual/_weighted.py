@@ -67,7 +67,6 @@ def attempt(
         Epochs made.
     """
     dense = not sp.issparse(X) or X.nnz >= _DENSE * X.shape[0] * X.shape[1]
-    y = y.astype(np.int32, copy=False)
     (n, d), made = X.shape, 0
     splits, native = dense and _admm_dense.fits(n, d, m), linops.native_ready()
     early = _NATIVE_PATIENCE if splits and native else _PATIENCE

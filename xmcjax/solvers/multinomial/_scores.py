@@ -462,8 +462,7 @@ def scores_of(problem: Problem, precise: bool, threads: int) -> DenseScores | Sp
         threads: of a product.
     """
     op = problem.op
-    X = np.asarray(op.X) if isinstance(op, linops.Dense) else op.to_scipy()  # type: ignore[union-attr]
-    squares = squared_norms(X, np.float64)
+    squares = squared_norms(linops.host_features(op), np.float64)
     work = np.dtype(np.float32 if _narrow(problem, squares) else op.dtype)
     dtype = np.dtype(op.dtype) if precise else work
     kind = DenseScores if isinstance(op, linops.Dense) else SparseScores
