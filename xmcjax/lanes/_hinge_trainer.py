@@ -65,10 +65,7 @@ class HingeTrainer(Trainer):
 
     def _results(self, numbers: np.ndarray) -> list[LabelResult]:
         """Of these labels."""
-        weights = self._data.label_weights
-        ones = np.ones(len(numbers))
-        positive = ones if weights is None else weights.positive[numbers]
-        negative = ones if weights is None else weights.negative[numbers]
+        positive, negative = self._data.weights_of(numbers)
         labels = Labels(numbers, sp.csc_array(self._data.Y[:, numbers]), positive, negative)
         found, bias = self._hinges.solved(labels), self._options.fit_intercept
         kept, rise = self._clipped(labels, found)

@@ -109,7 +109,7 @@ class Problems:
             return []
         labels = self._labels([label for label, _ in taken])
         starts = self._starts_of(labels)
-        positive, negative = self._weights_of(labels.ids)
+        positive, negative = self._data.weights_of(labels.ids)
         tolerance = self._rule.gradient_norms_at_zero(labels.counts, labels.sums, positive, negative)
         tolerance *= self._rule.factors(labels.counts)
         of_positives, of_negatives = self._rule.totals(labels.counts, positive, negative)
@@ -150,13 +150,6 @@ class Problems:
         positives = [indices[indptr[label] : indptr[label + 1]] for label in ids]
         rule = self._rule
         return Labels(np.array(ids, np.int64), positives, rule.counts(positives), rule.sums(positives))
-
-    def _weights_of(self, ids) -> tuple[np.ndarray, np.ndarray]:
-        """Weights of the rows with and without each of these labels."""
-        weights = self._data.label_weights
-        if weights is None:
-            return np.ones(len(ids)), np.ones(len(ids))
-        return weights.positive[ids], weights.negative[ids]
 
 
 def _of_own(init: Init, starts: Starts, k: int, widths: set[int]) -> Starts:

@@ -50,6 +50,12 @@ class TrainingData:
         """Whether the native kernels multiply X."""
         return isinstance(self.op, linops.Csr) and self.op.native
 
+    def weights_of(self, ids) -> tuple[np.ndarray, np.ndarray]:
+        """Weights of the rows with and without each of these labels, [len(ids)] each."""
+        if self.label_weights is None:
+            return np.ones(len(ids)), np.ones(len(ids))
+        return self.label_weights.positive[ids], self.label_weights.negative[ids]
+
 
 def training_data(X, Y, sample_weight, label_weights: LabelWeights | None, options: OneVsAll) -> TrainingData:
     """Checks the arguments of :func:`xmcjax.lanes.train_one_vs_all`, orders the rows and makes the operator.
@@ -58,13 +64,11 @@ def training_data(X, Y, sample_weight, label_weights: LabelWeights | None, optio
         TypeError, ValueError: as there.
     """
     X, Y = _sparse.matrix(X), label_matrix(Y)
-    if X.ndim != 2:
-        raise ValueError(f"X: expected a matrix [n, d], got {X.ndim} dimension(s)")
+    linops.check_features(X)
     if X.shape[0] != Y.shape[0]:
         raise ValueError(f"expected as many rows in Y as in X, {X.shape[0]}, got {Y.shape[0]}")
     if X.shape[0] == 0:
         raise ValueError("expected at least one row, got none")
-    linops.check_features(X)
     check_norms(X, np.float64)  # sums are worked out in it
     weight = None
     if sample_weight is not None:
