@@ -164,13 +164,14 @@ def checked_targets(targets, name: str, values: jax.Array) -> jax.Array:
     return targets
 
 
-def checked_signs(targets, name: str, values: jax.Array) -> jax.Array:
-    """The same, ±1 where they are known."""
+def checked_signs(name: str, values, targets, where) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Values of this name, targets, ±1 where they are known, and the mask as arrays that fit each other."""
+    values = checked_scores(name, values)
     targets = checked_targets(targets, name, values)
     known = concrete(targets)
     if known is not None and (wrong := known[(known != 1) & (known != -1)]).size:
         raise ValueError(f"expected targets of 1 and -1, got {wrong.flat[0]}")
-    return targets
+    return values, targets, checked_mask(where, values.shape)
 
 
 def checked_mask(where, shape: tuple[int, ...]) -> jax.Array | None:

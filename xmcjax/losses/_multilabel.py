@@ -15,13 +15,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from xmcjax.losses._classes import (
-    accumulator,
-    checked_mask,
-    checked_scores,
-    checked_signs,
-    whole_rows,
-)
+from xmcjax.losses._classes import accumulator, checked_signs, whole_rows
 from xmcjax.losses._conjugates import entropy, known_on_domain, rounding
 
 
@@ -52,7 +46,7 @@ def multilabel_hinge(scores, targets, *, where=None) -> jax.Array:
     Reference:
         Lapin, Hein, Schiele (2018), SVM^ML; Crammer, Singer (2003).
     """
-    return _evaluate(_hinge, *_checked("scores", scores, targets, where))
+    return _evaluate(_hinge, *checked_signs("scores", scores, targets, where))
 
 
 def multilabel_hinge_conjugate(duals, targets, *, where=None) -> jax.Array:
@@ -68,7 +62,7 @@ def multilabel_hinge_conjugate(duals, targets, *, where=None) -> jax.Array:
         >>> multilabel_hinge_conjugate(jnp.array([0.5, -0.5, 0.0]), jnp.array([-1, 1, 1])).item()
         -0.5
     """
-    return _evaluate(_hinge_conjugate, *_checked("duals", duals, targets, where))
+    return _evaluate(_hinge_conjugate, *checked_signs("duals", duals, targets, where))
 
 
 def multilabel_cross_entropy(scores, targets, *, where=None) -> jax.Array:
@@ -87,7 +81,7 @@ def multilabel_cross_entropy(scores, targets, *, where=None) -> jax.Array:
     Reference:
         Lapin, Hein, Schiele (2018), LR^ML.
     """
-    return _evaluate(_cross_entropy, *_checked("scores", scores, targets, where))
+    return _evaluate(_cross_entropy, *checked_signs("scores", scores, targets, where))
 
 
 def multilabel_cross_entropy_conjugate(duals, targets, *, where=None) -> jax.Array:
@@ -104,12 +98,7 @@ def multilabel_cross_entropy_conjugate(duals, targets, *, where=None) -> jax.Arr
         >>> round(multilabel_cross_entropy_conjugate(jnp.array([0.5, -0.5]), jnp.array([-1, 1])).item(), 3)
         -0.693
     """
-    return _evaluate(_cross_entropy_conjugate, *_checked("duals", duals, targets, where))
-
-
-def _checked(name: str, values, targets, where):
-    values = checked_scores(name, values)
-    return values, checked_signs(targets, name, values), checked_mask(where, values.shape)
+    return _evaluate(_cross_entropy_conjugate, *checked_signs("duals", duals, targets, where))
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -7,7 +7,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from xmcjax.losses._classes import accumulator, checked_mask, checked_scores, checked_signs
+from xmcjax.losses._classes import accumulator, checked_signs
 from xmcjax.losses._margin import MarginLoss
 
 
@@ -57,10 +57,9 @@ def one_vs_all_conjugate(duals, targets, loss: MarginLoss, *, where=None) -> jax
 
 
 def _checked(name, values, targets, loss, where):
-    values = checked_scores(name, values)
     if not isinstance(loss, MarginLoss):
         raise TypeError(f"expected a MarginLoss such as losses.squared_hinge, got {loss!r}")
-    return values, checked_signs(targets, name, values), checked_mask(where, values.shape)
+    return checked_signs(name, values, targets, where)
 
 
 @functools.partial(jax.jit, static_argnums=0)
