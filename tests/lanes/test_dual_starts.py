@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support.internals import dual_end
-from tests.support.lanes import matrix, native, signs, train
+from tests.support.lanes import assert_same_bits, matrix, native, signs, train
 from xmcjax.inits import Zero
 from xmcjax.lanes import LabelWeights
 from xmcjax.solvers import Status
@@ -71,6 +71,15 @@ def test_weights_of_rows_and_labels_count_there_too(r):
     assert max(result.newton_steps for result in found.values()) <= 2
     here, there = (objective(X, Y, results, 10.0, r, weights, of_labels) for results in (found, other))
     assert np.all(here <= 1.0005 * there)
+
+
+@pytest.mark.parametrize("form", [sp.csr_matrix, lambda X: X.toarray()], ids=["sparse", "dense"])
+def test_features_of_whole_numbers_start_as_those_of_float32(form):
+    X, Y = data()
+    whole, options = form(X[:, : 3 * N].rint().astype(np.int16)), dict(C=10.0, regularise_intercept=False)
+    found, other = (train(a, Y, **options)[0] for a in (whole, whole.astype(np.float32)))
+    assert max(result.newton_steps for result in found.values()) <= 2
+    assert_same_bits(found, other)
 
 
 @pytest.mark.parametrize("regularised", [True, False])

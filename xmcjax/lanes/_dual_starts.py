@@ -50,7 +50,7 @@ class DualStarts:
         self._data, r = data, options.hparams().l2_bias
         self._free, self._bias = r == 0, bias_feature(data.X, r)
         self._tolerance = _GAP / mean
-        self._X, self._dense = with_bias(data.X, self._bias, data.X.dtype), not sp.issparse(data.X)
+        self._X, self._dense = with_bias(data.X, self._bias, data.dtype), not sp.issparse(data.X)
 
     def __call__(self, labels: Labels) -> Starts:
         weights, k = self._data.label_weights, len(labels.ids)

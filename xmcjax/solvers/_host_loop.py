@@ -77,7 +77,7 @@ class Calls:
 
 
 def at_most(step: Callable[[Any], Any], running: Callable[[Any], Any], state: Any, count: Any) -> Any:
-    """The state after `count` steps, or as many as end the run; for jit, like the other arguments."""
+    """The state after so many steps, or fewer, as soon as it does not run; within jit."""
     return jax.lax.while_loop(
         lambda made: (made[0] < count) & running(made[1]),
         lambda made: (made[0] + 1, step(made[1])),
