@@ -30,6 +30,7 @@ from experiments.papers.p004 import figure_3
 from tests.support.experiments import assert_drawn, written
 
 
+@pytest.mark.slow
 def test_one_vs_all_small(tmp_path):
     options = one_vs_all.Options(inits=("mean_separating",), sample=2, small=False)
     stored, text = written(tmp_path, "one_vs_all", *one_vs_all.run(options))
@@ -76,6 +77,7 @@ def test_checks_small():
     assert "share of a fit" in checks.markdown(result)
 
 
+@pytest.mark.slow
 def test_prediction_small():
     result = prediction.run(prediction.Options(small=True).chosen())
     ours = result["runs"]["xmcjax"]
@@ -126,6 +128,7 @@ def test_p004_figure_3_small(tmp_path):
     assert_drawn(tmp_path / "scaling.png", lambda axes: figure_3.draw(result, axes))
 
 
+@pytest.mark.slow
 def test_cluster_small(tmp_path):
     result = cluster.run(cluster.Options(small=True, out=tmp_path).chosen())
     assert result["same_bytes"]
@@ -133,6 +136,7 @@ def test_cluster_small(tmp_path):
     assert "the same bytes" in cluster.markdown(result)
 
 
+@pytest.mark.slow
 def test_plan_small(tmp_path):
     result = plan.run(plan.Options(small=True, out=tmp_path).chosen())
     (row,) = result["rows"]
@@ -162,6 +166,7 @@ def test_penalties_small(tmp_path):
     assert text.startswith("naics_demo, 3 labels") and "| HuberPenalty(huber_width=0.01) |" in text
 
 
+@pytest.mark.slow
 def test_versions_small(tmp_path):
     result = versions.run(versions.Options(small=True).chosen())
     stored, text = written(tmp_path, "versions", result, versions.markdown(result))
@@ -192,6 +197,7 @@ def test_single_rows_small(tmp_path):
     assert "| dense, 768 features, 500 labels |" in text and "| 500 |" in text
 
 
+@pytest.mark.slow
 def test_everywhere_small(tmp_path):
     options = everywhere.Options(small=True, isas=("baseline",), out=tmp_path).chosen()
     result = everywhere.run(options)

@@ -1,4 +1,4 @@
-"""The kit for a GPU is rehearsed whole on a CPU; what hangs, crashes or is wrong loses nothing else."""
+"""The kit for a GPU is rehearsed on a CPU, by slow tests as a whole; what hangs or crashes loses nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -34,6 +35,7 @@ def packed(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)  # sixteen processes, each of which imports JAX
 def test_rehearsal(packed, tmp_path):
     """Every stage ends well on a CPU, from a folder without the checkout, and leaves its figures."""
@@ -77,6 +79,22 @@ def test_rehearsal(packed, tmp_path):
     assert _report.goals([]).count(_report.MISSING) == 7
 
 
+def test_a_stage_of_a_rehearsal(packed, tmp_path, monkeypatch):
+    """By the command, in a process of its own; a second call has nothing left to do."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    out = tmp_path / "out"
+    command = ["run", str(packed), "--out", str(out), "--stages", "environment", "--seconds", "500"]
+    assert kit.main(command) == 0
+    lines = _report.read(out)
+    ends = [(line["stage"], line["on"], line["status"]) for line in lines if "status" in line]
+    assert ends == [("environment", "device", "done")]
+    figures = [line for line in lines if "figure" in line]
+    assert figures and all(line["environment"]["platform"] == "cpu" for line in figures)
+    assert (out / "report.md").read_text() == _report.text(lines)
+    assert kit.main(command) == 0 and _report.read(out) == lines
+
+
 BAD = {
     "hangs": "kit.figure('before', value=1)\n    import time; time.sleep(600)",
     "crashes": "kit.figure('before', value=2)\n    import os; os.abort()",
@@ -85,6 +103,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 def test_a_bad_stage_loses_nothing(packed, tmp_path, monkeypatch):
     """One that hangs is ended, one that crashes is noted, and what they had found is there."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))

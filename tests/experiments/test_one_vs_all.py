@@ -111,6 +111,7 @@ def test_a_summary():
     assert values[-1] == 1.5
 
 
+@pytest.mark.slow
 def test_all_tables_and_figures(in_process, tmp_path, capsys):
     options = study.Options(sets=(TINY, "stackexchange"), traced=TINY, out=tmp_path)
     with pytest.raises(ValueError, match=r"expected a set of .*naics2017.*'stackexchange'"):
@@ -192,6 +193,7 @@ def test_dismecpp_stands_beside_ours(in_process, tmp_path, fake_dismecpp, monkey
         assert f"| {TINY} | tf-idf | {start} | dismecpp |" in text
 
 
+@pytest.mark.slow
 def test_every_kind_of_work_has_dismecpp_beside_one_vs_all(tmp_path, fake_dismecpp):
     options = everywhere.Options(
         isas=("baseline",), works=("dismecpp",), small=True, dismecpp=str(fake_dismecpp), out=tmp_path
