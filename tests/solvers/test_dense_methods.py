@@ -99,8 +99,9 @@ def test_steps_for_all_rows_follow_where_features_are_sparse_and_few(formulation
 
 @pytest.mark.parametrize("formulation", ["cs", "ovr", "ovr_squared", "ww", "llw"])
 def test_no_features(formulation):
-    found = md.run(np.zeros((6, 0), np.float32), [0, 1, 2, 0, 1, 2], formulation=formulation)
-    assert found.status == Status.CONVERGED and found.W.shape == (0, 3)
+    for C in (1.0, np.arange(1.0, 7.0)):
+        found = md.run(np.zeros((6, 0), np.float32), [0, 1, 2, 0, 1, 2], formulation=formulation, C=C)
+        assert found.status == Status.CONVERGED and found.W.shape == (0, 3) and found.density_w == 0
 
 
 @pytest.mark.parametrize("weighted", [False, True])

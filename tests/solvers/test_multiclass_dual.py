@@ -149,8 +149,3 @@ def test_limits_are_checked_with_a_state_too(wrong):
     for state in (None, SOLVER.init(problem, hp)):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             SOLVER.run(problem, hp, state)
-
-
-def test_no_features():
-    found = md.run(np.zeros((3, 0), np.float32), [0, 1, 1])
-    assert found.W.shape == (0, 2) and found.density_w == 0 and found.status == Status.CONVERGED
