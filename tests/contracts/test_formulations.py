@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import dual_references
-from tests.support.internals import admm, certified
+from tests.support.internals import certified
 from tests.support.problems import needs_native, svm_minimum, svm_problem
 from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
@@ -87,19 +87,6 @@ def test_precision_that_does_not_suffice_is_said():
     found = md.run(X, y, formulation="ovr", C=1e3, tol=1e-9, max_epochs=500)
     assert found.status in (Status.STALLED, Status.MAX_STEPS)
     assert md.run(X.astype(np.float64), y, formulation="ovr", C=1e3, tol=1e-9).status == Status.CONVERGED
-
-
-@pytest.mark.parametrize("formulation", ALL)
-@pytest.mark.parametrize("C", [1e-3, 0.3, 10.0])
-@pytest.mark.parametrize("size", [dict(n=40, d=5, m=4), dict(n=12, d=15, m=4)], ids=["features", "rows"])
-def test_one_system_for_all_classes_finds_the_optimum(formulation, C, size):
-    X, y = svm_problem(**size)
-    found = admm(X, y, 4, formulation, C)(sp.csr_array((len(y), 4)), 1e-5, 20_000)
-    least = svm_minimum(formulation, C, **size)
-    assert found.gap <= 1e-5
-    assert dual_references.objective(found.W, X, y, formulation, 1, C) == pytest.approx(least, rel=2e-5)
-    proof = certified(X, y, found.alpha, formulation, C, 1e-5, found.W)
-    np.testing.assert_allclose([proof.primal, proof.dual], least, rtol=2e-5)
 
 
 @pytest.mark.parametrize("formulation", ALL)

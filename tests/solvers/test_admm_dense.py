@@ -13,7 +13,15 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import dual_references
-from tests.support.internals import admm, admm_blocks, admm_dense, admm_steps, certificates, certified
+from tests.support.internals import (
+    admm,
+    admm_blocks,
+    admm_dense,
+    admm_steps,
+    certificates,
+    certified,
+    smoothed,
+)
 from tests.support.problems import needs_native, svm_problem
 from xmcjax.solvers import Status, topk_sdca
 from xmcjax.solvers import multiclass_dual as md
@@ -107,18 +115,39 @@ def test_thresholds_of_many_classes_and_any_size(variant, k, scale):
         np.testing.assert_allclose(ours.move(2), numpy.move(2), rtol=1e-6)
 
 
-@needs_native
-@pytest.mark.parametrize(("variant", "k"), [("alpha", 1), ("alpha", 3), ("beta", 2), ("beta", 4)])
-@pytest.mark.parametrize("C", [1e-3, 0.3, 10.0])
-@pytest.mark.parametrize("size", [dict(n=30, d=4, m=5), dict(n=10, d=15, m=5)], ids=["features", "rows"])
-def test_the_optimum_of_topk_losses(variant, k, C, size):
-    X, y = svm_problem(**size)
-    found = admm(X, y, 5, f"topk_{variant}", C, k)(sp.csr_array((len(y), 5)), 1e-5, 20_000)
-    assert found.gap <= 1e-5
-    least = dual_references.bound(X, y, 5, variant, k, C)
-    assert dual_references.objective(found.W, X, y, variant, k, C) == pytest.approx(least, rel=2e-5)
-    proof = certified(X, y, found.alpha, f"topk_{variant}", C, 1e-5, found.W, k)
-    np.testing.assert_allclose([proof.primal, proof.dual], least, rtol=2e-5)
+# with their k and the smoothing γ; tests/solvers/test_topk_entropy.py has the top-k entropy
+OPTIMA = [(name, 1, 0.0) for name in ("ww", "cs", "llw", "ovr", "ovr_squared")]
+OPTIMA += [
+    (f"topk_{variant}", k, gamma)
+    for variant, k in (("alpha", 1), ("alpha", 3), ("beta", 2), ("beta", 4))
+    for gamma in (0.0, 0.4)
+]
+
+
+@pytest.mark.parametrize(("formulation", "k", "gamma"), OPTIMA)
+def test_the_optimum_is_that_of_an_interior_point_method(formulation, k, gamma):
+    """Where features or rows are fewer, of one C and of a C for each row; a smoothing takes long to bound."""
+    kind = KINDS.get(formulation, formulation)
+    form = smoothed(formulation, gamma) if gamma else formulation
+    for size in (dict(n=30, d=4, m=5), dict(n=10, d=15, m=5))[: 1 if gamma else 2]:
+        X, y = svm_problem(**size)
+        of_rows = np.random.default_rng(5).choice([0.1, 0.7, 3.0], len(y))
+        of_rows *= np.random.default_rng(6).random(len(y))
+        cases = [(0.3, 1e-5, 2e-5), (of_rows, 1e-9, 1e-7)]
+        cases += [] if gamma else [(1e-3, 1e-5, 2e-5), (10.0, 1e-5, 2e-5)]
+        for C, tol, near in cases:
+            found = admm(X, y, 5, form, C, k)(sp.csr_array((len(y), 5)), tol, 20_000)
+            least = dual_references.bound(X, y, 5, kind, k, C, gamma)
+            proof = certified(X, y, found.alpha, form, C, 10 * tol, found.W, k)
+            assert found.gap <= tol and proof.gap <= 10 * tol
+            np.testing.assert_allclose([proof.primal, proof.dual], least, rtol=near)
+            if gamma == 0:
+                value = dual_references.objective(found.W, X, y, kind, k, C)
+                assert value == pytest.approx(least, rel=near)
+                assert proof.primal <= value * (1 + 1e-12) and least * (1 - tol) <= proof.dual
+            # dual variables stay in sets of their own
+            most = proof.alpha.max(axis=1).toarray().ravel()
+            assert np.all(most <= (np.inf if "squared" in formulation else C + 1e-12))
 
 
 def cases():

@@ -11,7 +11,6 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import dual_references
-from tests.support.internals import admm, certified, smoothed
 from tests.support.objectives import least
 from tests.support.problems import needs_native, svm_problem
 from xmcjax import TopKSVC, linops, losses
@@ -181,19 +180,6 @@ def test_slots_are_added_where_they_run_out():
     whole, few = solve(problem, hp), solve(problem, hp, slots=2)
     assert few.status[0] == Status.CONVERGED and few.index.shape[2] > 2
     np.testing.assert_allclose(few.primal[0], whole.primal[0], rtol=2e-5)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize(("variant", "k"), [("alpha", 1), ("alpha", 3), ("beta", 2)])
-def test_steps_for_all_rows_at_once(variant, k, weighted):
-    X, y = svm_problem(n=24, m=5)
-    C = np.random.default_rng(6).random(24) if weighted else 0.7
-    form = smoothed(f"topk_{variant}", 0.4)
-    found = admm(X, y, 5, form, C, k)(sp.csr_array((24, 5)), 1e-9, 20_000)
-    bound = dual_references.bound(X, y, 5, variant, k, C, 0.4)
-    assert found.gap <= 1e-9
-    proof = certified(X, y, found.alpha, form, C, 1e-8, found.W, k)
-    assert proof.gap <= 1e-8 and proof.primal == pytest.approx(bound, rel=1e-7)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
