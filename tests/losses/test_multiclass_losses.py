@@ -462,8 +462,9 @@ def test_gradients_of_the_entropies_are_in_the_dual_set_at_any_scale(k, scale):
     np.testing.assert_allclose(x, exact, atol=1e-6 + scale * 1e-7)
 
 
-@pytest.mark.parametrize("k", [2, 3, 5, 14, 15, 19, 24, 33])
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize(
+    ("k", "dtype"), [(2, jnp.float32), (3, jnp.float64), (14, jnp.float32), (33, jnp.float32)]
+)
 def test_ties_of_the_topk_entropy(k, dtype):
     """k competitors that tie are all at 1/k, where rounding has some of them there and others not."""
 

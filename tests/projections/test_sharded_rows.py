@@ -53,9 +53,11 @@ def check(name, spec, gathers=False):
     moved = re.findall("all-gather|all-to-all|collective-permute", compiled.as_text())
     assert not moved, moved
 
-def rows_stay():
+def rows_stay(kind):
+    # where the compiler says where rows lie, one of each algorithm tells as much
+    names = FUNCTIONS if kind == AxisType.Explicit else FUNCTIONS.keys() & {"radii", "own_radii", "alpha"}
     with jax.set_mesh(mesh):
-        for name in FUNCTIONS:
+        for name in names:
             check(name, ["rows", None, None], gathers=name == "radii")
         for spec in ([None, "more", None], [("rows", "more"), None, None], [None, None, None]):
             check("own_radii", spec)
@@ -98,7 +100,7 @@ WHOLE = {"whole": projections.simplex, "weighted": lambda x: projections.knapsac
 PLAIN |= {name: jax.jit(f)(x) for name, f in WHOLE.items()}
 for kind in (AxisType.Explicit, AxisType.Auto):
     mesh = jax.make_mesh((2, 2), ("rows", "more"), axis_types=(kind, kind))
-    rows_stay()
+    rows_stay(kind)
 print("agree")
 """
 
