@@ -44,7 +44,10 @@ def device(monkeypatch):
     monkeypatch.setattr("xmcjax.models._predict._on_a_device", lambda: True)
 
 
-@pytest.fixture(params=["pairs", "pairs in CUDA", "dense"])
+WAYS = ["pairs", "pairs in CUDA", "dense"]
+
+
+@pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
     """How the scores of sparse rows are made; the kernels in CUDA are compiled for the CPU."""
     monkeypatch.setattr(device_prediction, "by_pairs", lambda work: request.param != "dense")
@@ -88,8 +91,13 @@ def check(found, expected):
         np.testing.assert_array_equal(array, wanted)
 
 
-@pytest.mark.parametrize("k", [1, 7, 1500])
-@pytest.mark.parametrize("blocks", [(None, None), (None, 5), (2048, 10), (1024, 23), (777, None)])
+BLOCKS = [(None, None), (None, 5), (2048, 10), (1024, 23), (777, None)]
+
+
+@pytest.mark.parametrize(
+    ("k", "blocks"),
+    [(k, blocks) for k in (1, 7) for blocks in BLOCKS] + [(1500, (None, None)), (1500, (777, None))],
+)
 def test_wide_blocks_rank_as_a_full_sort(way, k, blocks):
     X, W, bias = wide()
     expected = sorted_topk(all_scores(X, W, bias), k)
@@ -196,7 +204,13 @@ def uneven(counts, d=2000, n=23):
 
 
 @pytest.mark.parametrize(
-    ("n", "counts"), [(13, range(1, 61, 4)), (14, (300, *[2] * 15)), (15, (*[2] * 15, 300))]
+    ("way", "n", "counts"),
+    [
+        ("pairs", 13, range(1, 61, 4)),
+        *((way, 14, (300, *[2] * 15)) for way in WAYS),
+        ("pairs", 15, (*[2] * 15, 300)),
+    ],
+    indirect=["way"],
 )
 def test_labels_of_unequal_weights(compilations, way, n, counts):
     """One program for all blocks, and what is kept is a few times what is stored."""
