@@ -1,4 +1,4 @@
-"""Fits that take minutes, each interrupted by SIGINT; afterwards a small fit must still come out right."""
+"""Long fits, each interrupted by SIGINT; after the first and the last, small fits must come out right."""
 
 from __future__ import annotations
 
@@ -136,5 +136,6 @@ def main(names):
             print(f"{name}: {time.monotonic() - sent[0]:.2f} s", flush=True)
         gc.enable()
         timer.cancel()
-        for a, b in zip(expected, small(), strict=True):
-            np.testing.assert_array_equal(a, b)
+        if name in (names[0], names[-1]):
+            for a, b in zip(expected, small(), strict=True):
+                np.testing.assert_array_equal(a, b)

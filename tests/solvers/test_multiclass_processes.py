@@ -114,7 +114,8 @@ def check_the_optimum(many, size, formulation, tol=1e-5, **_):
 def check_that_the_other_stopped(done, ended, folder):
     """Process 1 was killed in the end; process 0 has one clear line, in time."""
     assert done[1].returncode == -9 and done[0].returncode != 0
-    assert "process 1 of this run has given no sign of life" in done[0].stderr
+    sentence = "xmcjax.solvers._peers.PeerError: process 1 of this run has given no sign of life for 10 s"
+    assert done[0].stderr.strip().splitlines()[-1].startswith(sentence)
     assert ended - max(path.stat().st_mtime for path in folder.glob("*.json")) < 60
 
 
@@ -225,16 +226,16 @@ def test_threads_of_one_process(formulation):
         assert np.asarray(ours.W).tobytes() == np.asarray(again.W).tobytes()
 
 
-@pytest.mark.parametrize("error", ["ValueError('of one thread')", "KeyboardInterrupt('of one thread')"])
-def test_what_one_thread_raises_ends_all(error, tmp_path):
-    prepare = f"""
+def test_what_one_thread_raises_ends_all(tmp_path):
+    """An interrupt, which is no Exception."""
+    prepare = """
 import jax
 from xmcjax import native
 calls, sweep = [], native.Ascent.row_sweep
 def failing(*given, **more):
     calls.append(given)
     if jax.process_index() == 1 and len(calls) == 5:
-        raise {error}
+        raise KeyboardInterrupt("of one thread")
     return sweep(*given, **more)
 native.Ascent.row_sweep = failing
 """
@@ -268,9 +269,6 @@ def test_bundles_have_about_as_many_instances():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (dict(formulation="topk"), "^formulation: expected one of .*ww.*, got 'topk'$"),
-        (dict(tol=0.0), "^tol: expected a finite number above 0, got 0.0$"),
-        (dict(max_epochs=-1), "^max_epochs: expected at least 1, got -1$"),
         (dict(C=-1.0), "^C: expected a finite number above 0, got -1.0$"),
         (dict(threads=0), "^threads: expected at least 1, got 0$"),
     ],

@@ -126,10 +126,9 @@ SILENT = "process 1 of this run has given no sign of life for {} s"
     ("solver", "how", "sentence"),
     [
         ("svm", "raise", RAISED),
-        ("svm", "SIGKILL", SILENT.format(10)),
-        ("svm", "SIGSTOP", SILENT.format(15)),
-        ("lc", "SIGKILL", SILENT.format(10)),
+        ("svm", "SIGSTOP", SILENT.format(15)),  # SIGKILL is in test_multiclass_processes.py
         # what is common to the solvers, in another of them
+        pytest.param("lc", "SIGKILL", SILENT.format(10), marks=pytest.mark.slow),
         pytest.param("lc", "raise", RAISED, marks=pytest.mark.slow),
         pytest.param("lc", "SIGSTOP", SILENT.format(15), marks=pytest.mark.slow),
     ],
@@ -160,11 +159,10 @@ def test_where_process_0_is_killed_the_abort_of_jax_names_it(solver, tmp_path):
 
 def test_ctrl_c_while_a_thread_waits_for_the_other_process_does_not_abort():
     """The thread comes back when the other process ends, while this one ends as well."""
-    for _ in range(2):
-        done = processes.run_distributed(SETUP + INTERRUPTED, 2, shutdown=300)
-        assert [one.returncode for one in done] == [1, -signal.SIGINT], done[1].stderr[-3000:]
-        assert last_line(done[1]) == "KeyboardInterrupt"
-        assert "process 1 of this run ended with KeyboardInterrupt" in last_line(done[0])
+    done = processes.run_distributed(SETUP + INTERRUPTED, 2, shutdown=300)
+    assert [one.returncode for one in done] == [1, -signal.SIGINT], done[1].stderr[-3000:]
+    assert last_line(done[1]) == "KeyboardInterrupt"
+    assert "process 1 of this run ended with KeyboardInterrupt" in last_line(done[0])
 
 
 ABORT = """
