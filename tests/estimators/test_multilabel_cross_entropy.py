@@ -12,7 +12,7 @@ import pytest
 import scipy.optimize
 import scipy.sparse as sp
 
-from tests.support.processes import python
+from tests.support.commands import run_apart
 from xmcjax import MultinomialLogisticRegression, losses
 from xmcjax.data import save_xmc
 from xmcjax.solvers import Status
@@ -152,27 +152,13 @@ def test_a_fit_that_goes_on_and_a_model_on_disk(tmp_path):
 def test_the_command_trains_on_rows_with_several_labels(tmp_path):
     X, Y = problem()
     save_xmc(tmp_path / "train.txt", sp.csr_matrix(X), sp.csr_matrix(Y))
-    command = "import sys; from xmcjax.cli.main import main; sys.exit(main(sys.argv[1:]))"
     train = ["train", "--system", "multinomial", "--C", C, "--tol", "1e-8", "--dtype", "float64"]
     train += ["--train", tmp_path / "train.txt", "--test", tmp_path / "train.txt"]
     train += ["--model", tmp_path / "model"]
-    done = python(command, *train, "--json")
-    assert done.returncode == 0, done.stderr
-    fields = json.loads(done.stdout)
+    done, again = run_apart([*train, "--json"], [*train, "--resume"])
+    fields = json.loads(done.done().out)
     ours = MultinomialLogisticRegression(C=C, tol=1e-8).fit(X, Y)
     np.testing.assert_allclose(fields["training"]["objective"], ours.objective_, rtol=1e-6)
     stored = MultinomialLogisticRegression.load(tmp_path / "model")
     np.testing.assert_allclose(stored.predict_proba(X), ours.predict_proba(X), atol=1e-4)
-    again = python(command, *train, "--resume")
-    assert again.returncode == 0 and "nothing left to train" in again.stdout
-    other = [
-        "train",
-        "--system",
-        "multiclass",
-        "--train",
-        tmp_path / "train.txt",
-        "--model",
-        tmp_path / "other",
-    ]
-    refused = python(command, *other)
-    assert refused.returncode == 2 and "one label in every row" in refused.stderr
+    assert "nothing left to train" in again.done().out

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tests.support.processes import python
+from tests.support.commands import run_apart
 from xmcjax import MulticlassSVC, MultinomialLogisticRegression
 from xmcjax.data import save_xmc
 from xmcjax.solvers import Status
@@ -117,22 +117,19 @@ def test_what_a_label_matrix_has_no_place_for_is_refused():
 def test_the_command_trains_on_rows_with_several_labels(tmp_path):
     X, Y = problem()
     save_xmc(tmp_path / "train.txt", sp.csr_matrix(X), sp.csr_matrix(Y))
-    command = "import sys; from xmcjax.cli.main import main; sys.exit(main(sys.argv[1:]))"
     train = ["train", "--system", "multiclass", "--C", C, "--tol", "1e-6", "--dtype", "float64"]
     train += ["--train", tmp_path / "train.txt", "--test", tmp_path / "train.txt"]
     train += ["--model", tmp_path / "model"]
     cs = [*train, "--formulation", "cs"]
-    done = python(command, *cs, "--json")
-    assert done.returncode == 0, done.stderr
-    fields = json.loads(done.stdout)
+    other = [*train[:-1], tmp_path / "other"]
+    done, again, refused = run_apart([*cs, "--json"], [*cs, "--resume"], other)
+    fields = json.loads(done.done().out)
     assert fields["training"]["gap"] <= 1e-6
     stored = MulticlassSVC.load(tmp_path / "model")
     ours = svc(tol=1e-6).fit(X, Y)
     np.testing.assert_allclose(stored.coef_, ours.coef_, atol=1e-2)
-    again = python(command, *cs, "--resume")
-    assert again.returncode == 0 and "nothing left to train" in again.stdout
-    refused = python(command, *train[:-1], tmp_path / "other")
-    assert refused.returncode == 2 and "one label in every row" in refused.stderr
+    assert "nothing left to train" in again.done().out
+    refused.refused("one label in every row")
 
 
 @pytest.mark.parametrize("model", [MulticlassSVC("cs"), MultinomialLogisticRegression()])
