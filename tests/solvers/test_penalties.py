@@ -114,7 +114,8 @@ def test_the_optimality_condition_holds(penalty, loss, l2_bias, backend):
     np.testing.assert_allclose(state.z, X @ w + b, atol=1e-9)
     at_zero = 2 * np.linalg.norm(np.vstack([X.T @ y, y.sum(0)]), axis=0)
     rare = np.minimum((y > 0).sum(0), (y < 0).sum(0))
-    for dtype in (np.float64, np.float32):
+    # plain JAX compiles anew for each
+    for dtype in (np.float64, np.float32) if backend == "native" or penalty == L1() else (np.float64,):
         tolerance = 0.01 * rare / N * at_zero
         with jax.numpy_dtype_promotion("standard"):
             state, w, b = solve(
