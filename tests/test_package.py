@@ -1,6 +1,7 @@
 """What holds for the package as a whole: imports, layers, and what is not to be found in it."""
 
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -90,9 +91,19 @@ def layer_of(module: str) -> tuple[int, str] | None:
     return None
 
 
-def imports(path: Path):
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def imports(path: Path) -> list[tuple[str, bool]]:
     """(module, inside a function or for type checkers only) of every import of a file."""
-    tree = ast.parse(path.read_text())
+    return list(_imports(path))
+
+
+def _imports(path: Path):
+    tree = tree_of(path)
     late = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) or (
@@ -150,9 +161,9 @@ def private_of_others(name: str, tree: ast.Module):
                     yield f"line {line}: {dotted}"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=module_name)
-def test_packages_take_nothing_private_from_each_other(path):
-    assert list(private_of_others(module_name(path), ast.parse(path.read_text()))) == []
+def test_packages_take_nothing_private_from_each_other():
+    found = {module_name(path): list(private_of_others(module_name(path), tree_of(path))) for path in SOURCES}
+    assert {module: names for module, names in found.items() if names} == {}
 
 
 def test_one_file_of_the_tests_imports_what_is_private():
@@ -213,12 +224,13 @@ def test_the_face_of_native_has_the_names_that_type_checkers_see():
     assert {name for _, name in seen} == set(native._MODULES)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=module_name)
-def test_imports_point_downwards(path):
+def wrong_imports(path: Path):
+    """A sentence for each import of a file that LAYERS and the sets below them forbid."""
     name = module_name(path)
     own = layer_of(name)
     if own is None:
-        assert name in ("xmcjax", "xmcjax.__main__"), f"{name} has no place in LAYERS"
+        if name not in ("xmcjax", "xmcjax.__main__"):
+            yield f"{name} has no place in LAYERS"
         return
     place, part = own
     for module, late in imports(path):
@@ -227,27 +239,43 @@ def test_imports_point_downwards(path):
             continue  # the package it stands in
         if top == "xmcjax":
             other = layer_of(module)
-            assert other is not None, f"{name} imports {module}, which has no place in LAYERS"
-            assert other[1] == part or other[0] < place, f"{name} imports {module}, which stands above it"
-        if part in WITHOUT_JAX or (name in NO_JAX_EITHER and not late):
-            assert top not in ("jax", "jaxlib", "optax"), f"{name} imports {module}"
-        if part in LIGHT:
-            light = {"numpy", "scipy", "xmcjax", *sys.stdlib_module_names}
-            assert top in light or (late and top in EXTRAS), f"{name} imports {module}"
+            if other is None:
+                yield f"{name} imports {module}, which has no place in LAYERS"
+            elif other[1] != part and other[0] >= place:
+                yield f"{name} imports {module}, which stands above it"
+        if (part in WITHOUT_JAX or (name in NO_JAX_EITHER and not late)) and top in (
+            "jax",
+            "jaxlib",
+            "optax",
+        ):
+            yield f"{name} imports {module}, and must do without JAX"
+        light = {"numpy", "scipy", "xmcjax", *sys.stdlib_module_names}
+        if part in LIGHT and top not in light and not (late and top in EXTRAS):
+            yield f"{name} imports {module}, and must do with NumPy and SciPy"
         allowed = next((names for owner, names in EAGER.items() if name.startswith(owner)), set())
-        assert late or top not in LATE - allowed, f"{name} imports {module} before it is needed"
+        if not late and top in LATE - allowed:
+            yield f"{name} imports {module} before it is needed"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=module_name)
-def test_nothing_private_of_jax_and_no_pickle(path):
-    for module, _ in imports(path):
-        assert not module.startswith("jax._src"), module
-        assert module.split(".")[0] not in ("pickle", "marshal", "shelve", "dill", "joblib"), module
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Attribute):
-            assert ast.unparse(node) != "jax._src"
-        if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
-            assert ast.unparse(node.value) == "False"
+def test_imports_point_downwards():
+    assert [fault for path in SOURCES for fault in wrong_imports(path)] == []
+
+
+def test_nothing_private_of_jax_and_no_pickle():
+    found = []
+    for path in SOURCES:
+        for module, _ in imports(path):
+            if module.startswith("jax._src"):
+                found.append((path, module))
+            if module.split(".")[0] in ("pickle", "marshal", "shelve", "dill", "joblib"):
+                found.append((path, module))
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) == "jax._src":
+                found.append((path, "jax._src"))
+            pickled = isinstance(node, ast.keyword) and node.arg == "allow_pickle"
+            if pickled and ast.unparse(node.value) != "False":
+                found.append((path, "allow_pickle"))
+    assert found == []
 
 
 IMPORTS = """

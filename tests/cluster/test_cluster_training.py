@@ -285,16 +285,6 @@ def test_no_worker_and_no_scheduler(tmp_path, monkeypatch):
         pass
 
 
-FAILING = """
-import errno, os
-
-def fail(descriptor):
-    raise OSError(errno.{error}, "made up")
-
-os.fsync = fail
-"""
-
-
 @pytest.mark.parametrize(
     ("prelude", "said"),
     [

@@ -92,18 +92,6 @@ def test_calibration_takes_weights(name):
     assert ours.score(X, y) > 0.7 and np.abs(p - plain.predict_proba(X)).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_lists_of_tags_get_a_hint(name):
-    X, _ = clusters(4)
-    for y in (
-        [["a"], ["a", "b"], ["c"], []],
-        [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")],
-        [{"a"}, {"b"}, {"a"}, {"c"}],
-    ):
-        with pytest.raises(ValueError, match=r"^y: expected one class per row.*MultiLabelBinarizer"):
-            ESTIMATORS[name].fit(X, y)
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 def test_binarizers_there_and_back(sparse):
     X, number = clusters(90)

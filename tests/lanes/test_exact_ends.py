@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -50,11 +52,13 @@ def mostly_empty(X):
     return sp.csr_array(X * (np.arange(X.size).reshape(X.shape) % 7 == 0))
 
 
-@pytest.mark.parametrize("bias", BIASES)
-@pytest.mark.parametrize("make", SHAPES)
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array, mostly_empty])
-@pytest.mark.parametrize("active", ["all", "half", "few", "none"])
-def test_a_direction_is_that_of_the_hessian(make, form, bias, active):
+def test_a_direction_is_that_of_the_hessian(form):
+    for make, bias, active in itertools.product(SHAPES, BIASES, ("all", "half", "few", "none")):
+        check_a_direction(make, form, bias, active)
+
+
+def check_a_direction(make, form, bias, active):
     rng, r = np.random.default_rng(0), BIASES[bias]
     given = form(make(rng).astype(np.float32))
     X = given.toarray() if sp.issparse(given) else given
@@ -108,11 +112,13 @@ def reference(X, y, c, loss, r):
     return objective, problem.minimum(*functions, 1)
 
 
-@pytest.mark.parametrize("bias", BIASES)
-@pytest.mark.parametrize("make", SHAPES)
 @pytest.mark.parametrize("C", [0.01, 1.0, 1e4])
-@pytest.mark.parametrize("positives", [1, 10])
-def test_an_interior_point_ends_at_the_minimum(make, bias, C, positives):
+def test_an_interior_point_ends_at_the_minimum(C):
+    for make, bias, positives in itertools.product(SHAPES, BIASES, (1, 10)):
+        check_an_interior_point(make, bias, C, positives)
+
+
+def check_an_interior_point(make, bias, C, positives):
     rng, r = np.random.default_rng(1), BIASES[bias]
     X = make(rng)
     y = np.where(np.argsort(np.argsort(X[:, 0] + rng.normal(size=len(X)))) < positives, 1.0, -1.0)
@@ -161,11 +167,13 @@ def labels(rng, X):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("bias", BIASES)
-@pytest.mark.parametrize("make", SHAPES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.usefixtures("taken_over_soon")
-def test_a_lane_that_is_taken_over_ends_at_the_minimum(loss, bias, make, dtype):
+def test_a_lane_that_is_taken_over_ends_at_the_minimum(loss):
+    for make, bias, dtype in itertools.product(SHAPES, BIASES, (np.float32, np.float64)):
+        check_a_lane_that_is_taken_over(loss, bias, make, dtype)
+
+
+def check_a_lane_that_is_taken_over(loss, bias, make, dtype):
     rng = np.random.default_rng(2)
     X = make(rng).astype(dtype)
     Y, weight = labels(rng, X), rng.uniform(0.5, 2, len(X))

@@ -72,14 +72,14 @@ def four_steps(loss, l2_bias, backend, lanes):
 
 
 @needs_native
-@pytest.mark.parametrize("lanes", [1, 5, 16, 19])
 @pytest.mark.parametrize("l2_bias", [1.0, 0.0, -1.0])
 @pytest.mark.parametrize("loss", SMOOTH)
-def test_native_step_equals_the_jnp_step(loss, l2_bias, lanes):
-    histories = four_steps(loss, l2_bias, "native", lanes), jnp_history(loss, l2_bias)
-    for ours, reference in zip(*histories, strict=True):
-        reference = jax.tree.map(lambda a: a[..., :lanes], reference)
-        chex.assert_trees_all_close(ours, reference, rtol=1e-7, atol=1e-8)
+def test_native_step_equals_the_jnp_step(loss, l2_bias):
+    for lanes in (1, 5, 16, 19):
+        histories = four_steps(loss, l2_bias, "native", lanes), jnp_history(loss, l2_bias)
+        for ours, reference in zip(*histories, strict=True):
+            reference = jax.tree.map(lambda a, lanes=lanes: a[..., :lanes], reference)
+            chex.assert_trees_all_close(ours, reference, rtol=1e-7, atol=1e-8)
 
 
 @needs_native

@@ -210,9 +210,6 @@ def _parts() -> dict[str, Entry]:
     table["solvers.topk_sdca.solve X"] = Entry(
         lambda X: topk_sdca.solve(X, classes(), tol=0.01).primal, features, "X"
     )
-    table["solvers.topk_sdca.solve X"] = Entry(
-        lambda X: topk_sdca.solve(X, classes(), tol=0.01).primal, features, "X"
-    )
     table["solvers.admm.solve X"] = Entry(
         lambda X: admm.solve(X, classes(), formulation="cs", tol=1e-5).primal, features, "X"
     )
