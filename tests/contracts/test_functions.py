@@ -95,10 +95,15 @@ def test_batches_and_transformations(name, compilations):
     def boxes(a):
         return a.reshape(4, ROWS // 4, *a.shape[1:])
 
-    whole = [boxes(a) for a in arguments]
-    for found in (jax.jit(f)(*arguments), jax.vmap(f)(*arguments)):
+    @jax.jit  # one program of all: most of the time is what a program costs at least
+    def every(arguments, whole):
+        of_rows = f(*arguments), jax.vmap(f)(*arguments)
+        return of_rows, (f(*whole), jax.vmap(jax.vmap(f), 1, 1)(*whole))
+
+    of_rows, of_boxes = every(arguments, [boxes(a) for a in arguments])
+    for found in of_rows:
         np.testing.assert_allclose(found, plain, rtol=1e-12, atol=1e-14)
-    for found in (f(*whole), jax.vmap(jax.vmap(f), 1, 1)(*whole)):
+    for found in of_boxes:
         np.testing.assert_allclose(found, boxes(plain), rtol=1e-12, atol=1e-14)
     with jax.numpy_rank_promotion("raise"):
         assert jax.eval_shape(f, *(a[0] for a in arguments)).shape == plain.shape[1:]
@@ -138,9 +143,14 @@ def test_second_derivatives_are_finite_differences(name):
     (target,) = random_like([FUNCTIONS[name].call(*arguments)], rng)
     tangents = random_like(given, rng)
     slope = functools.partial(gradient(name), rest=rest, target=target)
-    _, product = jax.jvp(lambda *given: slope(given), tuple(given), tuple(tangents))
+
+    @jax.jit
+    def products(given, tangents):
+        _, product = jax.jvp(lambda *given: slope(given), given, tangents)
+        return product, jax.vjp(lambda *given: slope(given), *given)[1](tangents)
+
     # the Hessian is symmetric
-    again = jax.vjp(lambda *given: slope(given), *given)[1](tuple(tangents))
+    product, again = products(tuple(given), tuple(tangents))
     chex.assert_trees_all_close(again, product, rtol=1e-9, atol=1e-9)
     at = slope(given)
     ahead, behind = (slope([a + s * h * t for a, t in zip(given, tangents, strict=True)]) for s in (1, -1))
