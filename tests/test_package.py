@@ -272,8 +272,11 @@ def test_nothing_private_of_jax_and_no_pickle():
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Attribute) and ast.unparse(node) == "jax._src":
                 found.append((path, "jax._src"))
-            pickled = isinstance(node, ast.keyword) and node.arg == "allow_pickle"
-            if pickled and ast.unparse(node.value) != "False":
+            if (
+                isinstance(node, ast.keyword)
+                and node.arg == "allow_pickle"
+                and ast.unparse(node.value) != "False"
+            ):
                 found.append((path, "allow_pickle"))
     assert found == []
 
