@@ -84,6 +84,13 @@ def strict_numbers():
         yield
 
 
+@pytest.fixture
+def default_settings(strict_numbers):
+    """JAX's settings as users have them, in the files that ask for it: float32, and standard promotion."""
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        yield
+
+
 def _resident_bytes() -> int:
     """Of this process, on Linux; elsewhere nothing is known, which counts as much."""
     statm = Path("/proc/self/statm")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,6 +14,8 @@ from sklearn.base import clone
 from tests.support.entries import ESTIMATORS, entries, fitted
 from tests.support.matrices import MALFORMED, classes, features, labels
 from xmcjax import estimators
+
+pytestmark = pytest.mark.usefixtures("default_settings")
 
 # Public methods, inherited ones included, that take no matrix.
 NO_MATRIX = {
@@ -26,13 +27,6 @@ NO_MATRIX = {
 }
 OF_LABELS = ("OneVsAllClassifier", "MultinomialLogisticRegression")  # take matrices of labels as well
 CLASSES = [name for name in ESTIMATORS if name not in OF_LABELS]
-
-
-@pytest.fixture(autouse=True)
-def default_settings(strict_numbers):
-    """JAX's settings as users have them."""
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 def public_methods(kind) -> dict[str, set[str]]:

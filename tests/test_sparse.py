@@ -18,6 +18,8 @@ from tests.support.matrices import MALFORMED, features
 from xmcjax import data, estimators, linops, losses, metrics, models
 from xmcjax.solvers import admm, instance_dual, multiclass_dual, multinomial, newton_cg
 
+pytestmark = pytest.mark.usefixtures("default_settings")
+
 NAMES = sorted(entries(Path()))
 PARTS = [
     *("data", "estimators", "inits", "kernels", "lanes", "linops", "metrics", "models"),
@@ -62,13 +64,6 @@ NO_MATRIX = {
 }
 _ARGUMENTS = "X Y Y_true Y_train y_true y_pred predictions scores coef weights M"
 MATRIX_ARGUMENTS = {*_ARGUMENTS.split()}
-
-
-@pytest.fixture(autouse=True)
-def default_settings(strict_numbers):
-    """JAX's settings as users have them."""
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -18,6 +17,8 @@ from tests.support.internals import SYSTEMS
 from xmcjax import losses
 from xmcjax.solvers import Status
 from xmcjax.solvers.multiclass_dual import FORMULATIONS
+
+pytestmark = pytest.mark.usefixtures("default_settings")
 
 NAMES = list(ESTIMATORS)
 COUNT = "from 1 to 16384 threads, or -1 for one per core, got 0"
@@ -105,13 +106,6 @@ OWN = {
         (dict(kernel="precomputed"), ValueError, "expected a kernel matrix"),
     ],
 }
-
-
-@pytest.fixture(autouse=True)
-def default_settings(strict_numbers):
-    """JAX's settings as users have them."""
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 @pytest.mark.parametrize("name", NAMES)

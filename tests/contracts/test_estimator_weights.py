@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -16,18 +15,13 @@ from tests.support.estimators import ESTIMATORS, TIGHT, clusters, linear_svc
 from xmcjax.models import LinearModel
 from xmcjax.solvers import Status
 
+pytestmark = pytest.mark.usefixtures("default_settings")
+
 NAMES = list(ESTIMATORS)
 # A row weighs in all that it takes part in; in one-vs-all in the problem of its class alone.
 BY_ROW = [name for name in NAMES if name != "OneVsAllClassifier"]
 EXACT = dict(tol=1e-11, max_iter=10_000)
 FORMULATIONS = ("ww", "cs", "llw", "ovr", "ovr_squared")
-
-
-@pytest.fixture(autouse=True)
-def default_settings(strict_numbers):
-    """JAX's settings as users have them."""
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 def fitted(name, X, y, weight=None, **options):

@@ -17,14 +17,9 @@ from sklearn.utils.estimator_checks import check_estimator, estimator_checks_gen
 from tests.support.estimators import ESTIMATORS, clusters
 from xmcjax import OneVsAllClassifier
 
+pytestmark = pytest.mark.usefixtures("default_settings")
+
 NAMES = list(ESTIMATORS)
-
-
-@pytest.fixture(autouse=True)
-def default_settings(strict_numbers):
-    """JAX's settings as users have them."""
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 def fitted(name, X, y, *weight, **options):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import sys
 
-import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -22,17 +21,12 @@ from sklearn.preprocessing import LabelBinarizer, MultiLabelBinarizer, StandardS
 import xmcjax
 from tests.support.estimators import ESTIMATORS, clusters
 
+pytestmark = pytest.mark.usefixtures("default_settings")
+
 NAMES = list(ESTIMATORS)
 WARM = ["OneVsAllClassifier", "MultinomialLogisticRegression", "KernelLogisticClassifier"]
 VERBOSE = ["OneVsAllClassifier", "MultinomialLogisticRegression"]
 FOLDS = KFold(2, shuffle=True, random_state=0)
-
-
-@pytest.fixture(autouse=True)
-def default_settings(strict_numbers):
-    """JAX's settings as users have them."""
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        yield
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Estimators are tested with JAX's settings as a user has them."""
 
-import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,10 +9,8 @@ from xmcjax.data import make_power_law
 
 
 @pytest.fixture(autouse=True)
-def default_settings(strict_numbers):
-    """float32 by default and standard promotion, against the rest of the tests."""
-    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
-        yield
+def settings_of_users(default_settings):
+    """In every file here."""
 
 
 @pytest.fixture(scope="module")
