@@ -109,6 +109,7 @@ def test_admm_small(tmp_path):
     assert "| digits | cs | 1 |" in text and "| digits | cs | 4 |" in text
 
 
+@pytest.mark.slow
 def test_projections_small(tmp_path):
     with jax.numpy_dtype_promotion("standard"):  # optax promotes
         result = projections.run(projections.Options(rows=20, length=50, repeats=2))
@@ -120,6 +121,7 @@ def test_projections_small(tmp_path):
     assert all(row["sum_error"] < 4 for row in ours if "sum_error" in row)
 
 
+@pytest.mark.slow
 def test_p004_figure_3_small(tmp_path):
     result = figure_3.run(figure_3.Options(ks=(5,), lengths=(10,), entries=100, repeats=2))
     stored, _ = written(tmp_path, "p004_figure_3", result, figure_3.markdown(result))

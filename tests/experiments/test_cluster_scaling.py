@@ -57,6 +57,7 @@ def test_fewer_threads_where_memory_does_not_hold_them():
     assert 0 < found["threads"] < 64 and found["held_bytes"] > 256e9
 
 
+@pytest.mark.slow
 def test_cluster_scaling_small(tmp_path):
     result = cluster_scaling.run(cluster_scaling.Options(small=True, out=tmp_path).chosen())
     assert 0 < result["costs"]["task"] < 1 and 0 < result["costs"]["restart"] < 60

@@ -308,7 +308,7 @@ def test_bytes_of_newton_directions():
     assert direction_bytes(X, chosen, steps, most) == (once, once + fetched)
 
 
-@pytest.mark.parametrize("on", ["device", "cpu"])
+@pytest.mark.parametrize("on", [pytest.param("device", marks=pytest.mark.slow), "cpu"])
 def test_the_stage_of_prediction(packed, tmp_path, monkeypatch, on):
     """Weights that are sent and kept, the way to the device alone, and both ways that it has; all are right.
 

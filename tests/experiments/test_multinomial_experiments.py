@@ -82,6 +82,7 @@ def test_near_the_target_the_objective_is_exact():
         trace.note(lambda: W, value=exact)
 
 
+@pytest.mark.slow
 def test_convergence_small(tmp_path):
     chosen = dict(rows=300, out=tmp_path, choose_lam=True, lams=(0.01, 100.0))
     options = figures_1_4.Options(("digits:1",), methods=("auto", "dm", "lc"), **chosen)
