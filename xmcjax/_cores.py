@@ -28,7 +28,7 @@ def threads_of_product(multiplications: int) -> int:
 
 @contextlib.contextmanager
 def blas_threads(count: int) -> Iterator[None]:
-    """A context in which NumPy's products take so many threads at most, and no more than before.
+    """A context in which NumPy's products take so many threads at most, and no more than they took before.
 
     Threads of BLAS wait for each other at full speed: where others use the cores, a product of some
     milliseconds takes a hundred with two. The limit is that of the process, so that of two contexts in two
@@ -39,7 +39,8 @@ def blas_threads(count: int) -> Iterator[None]:
         return
     try:
         blas = _blas().select(user_api="blas")
-        with blas.limit(limits=min([count, *(library.num_threads for library in blas.lib_controllers)])):
+        before = [library.num_threads for library in blas.lib_controllers if library.num_threads]
+        with blas.limit(limits=min([count, *before])):
             yield
     finally:
         _LIMITED.release()

@@ -446,6 +446,7 @@ def _shape(X, name: str) -> tuple[int, int]:
 
 
 def index_type(*sizes: int) -> type[np.signedinteger]:
+    """Of indices that reach such sizes."""
     return np.int32 if max(sizes) <= np.iinfo(np.int32).max else np.int64
 
 

@@ -130,7 +130,7 @@ def test_a_process_that_cannot_begin_ends_the_others(shares, monkeypatch):
     with pytest.raises(OSError, match="no more processes"):
         on_nodes(X, Y, shares)
     assert begun[0].poll() is not None and node_workers() == []
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_what_is_refused_before_a_process_is_started(shares):

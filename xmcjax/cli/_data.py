@@ -389,7 +389,7 @@ def of_file(path: Path | None, before: int = 0) -> Iterator[None]:
     """Errors of rows name the file, and how many of its rows stand before those whose numbers they give.
 
     Raises:
-        ValueError: likewise.
+        ValueError: with the file before the sentence.
     """
     try:
         yield

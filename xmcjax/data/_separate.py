@@ -193,7 +193,7 @@ def load_features(path: str | os.PathLike[str], format: str | None = None, **opt
             "parquet", "arrow", "xmc" or "svmlight". Without it the suffix says it: .npz, .npy, .parquet,
             .arrow, .feather; any other is "matrix".
         **options: of the format's reader: ``load_matrix``, ``load_scipy_npz``, ``load_npy``,
-            ``load_parquet``, ``load_xmc``, ``load_svmlight``.
+            ``load_parquet``, ``load_xmc``, ``load_svmlight``; but none that is about labels.
 
     Returns:
         CSR [n, d], or an array where the file has dense features.
@@ -202,6 +202,7 @@ def load_features(path: str | os.PathLike[str], format: str | None = None, **opt
         DataFormatError: the file breaks its format.
         ImportError: a Parquet or Arrow file without pyarrow.
         OSError: the file cannot be read.
+        TypeError: an option that the format's reader does not have, or that is about labels.
         ValueError: no such format.
 
     Example:
@@ -227,7 +228,7 @@ def load_labels(path: str | os.PathLike[str], format: str | None = None, **optio
         CSR [n, L] of ones, or classes, int64 [n].
 
     Raises:
-        DataFormatError, ImportError, OSError, ValueError: as ``load_features``.
+        DataFormatError, ImportError, OSError, TypeError, ValueError: as ``load_features``.
 
     Example:
         >>> import tempfile

@@ -29,7 +29,7 @@ from xmcjax.linops._grouped import scored_rows as scored_rows
 from xmcjax.native import available, cuda_available
 
 BACKENDS = ("auto", "dense", "native", "gpu", "jnp")
-# Where they are asked for.
+# The sentence where native kernels are asked for and there are none.
 NO_NATIVE = "expected the native kernels on a CPU device, but they are not built or not its own"
 
 __all__ = [

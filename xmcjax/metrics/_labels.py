@@ -75,6 +75,8 @@ def of_one_kind(y_true: np.ndarray, y_pred: np.ndarray) -> list[np.ndarray]:
 def as_label_matrix(Y, name: str) -> sp.csr_array:
     """A 0/1 label matrix [n, L] as CSR with sorted indices, its stored zeros dropped.
 
+    Arrays of a matrix that is so already are shared with it.
+
     Raises:
         TypeError: Y is not a matrix of numbers.
         ValueError: Y is not two-dimensional or holds anything but 0 and 1.

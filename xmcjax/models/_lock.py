@@ -20,15 +20,15 @@ class DirectoryLock:
 
     Args:
         directory: what is held.
-        held: whether the caller holds it already, so that nothing is locked.
+        of_caller: whether the caller holds it already, so that nothing is locked.
 
     Raises:
         ModelError: another writer, of this or another process, holds the directory.
     """
 
-    def __init__(self, directory: Path, held: bool = False):
+    def __init__(self, directory: Path, of_caller: bool = False):
         # A system without such locks may not open folders either.
-        descriptor = os.open(directory, os.O_RDONLY) if has_locks() and not held else None
+        descriptor = os.open(directory, os.O_RDONLY) if has_locks() and not of_caller else None
         self._close = weakref.finalize(self, _close, descriptor)
         if descriptor is None:
             return

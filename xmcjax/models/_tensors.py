@@ -1,4 +1,4 @@
-"""Arrays of a model, and what others say of those that they cannot read, as one error of a model."""
+"""Errors of safetensors, and of the transforms of a model, as `ModelFormatError`."""
 
 from __future__ import annotations
 

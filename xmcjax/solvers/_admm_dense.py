@@ -72,7 +72,7 @@ class Method:
         k: int = 1,
         threads: int = 1,
         observe: Observe | None = None,
-        made: Callable[[], float] = float,
+        made: Callable[[], float] = lambda: 0.0,
     ):
         self._told = _admm.told_in_passes(observe, made, STEPS_PER_PASS)
         self._problem = y.astype(np.int32, copy=False), m, formulation_of(formulation), C, k

@@ -115,8 +115,8 @@ class Solution(NamedTuple):
         'CONVERGED'
     """
 
-    #: [d, m], in the dtype of X as JAX has it, float32 without jax_enable_x64, for which the gap holds; of
-    #: inner products the coefficients of the rows, [n, m]
+    #: [d, m], for which the gap holds: float32, or of X in float64 as JAX has that, without jax_enable_x64
+    #: float32 from epochs; of inner products the coefficients of the rows, [n, m]
     W: np.ndarray
     primal: float
     gap: float  #: relative duality gap of the weights, in float64
@@ -184,7 +184,10 @@ def _operator(X):
             X = X.toarray()
         else:
             entries = X.nnz
-    return X, linops.make(X), entries
+    op = linops.make(X)
+    if X.dtype not in (np.float32, np.float64):  # the dtype of X is that in which weights are certified
+        X = X.astype(op.dtype)
+    return X, op, entries
 
 
 def _epochs_first(
@@ -294,7 +297,6 @@ def solve(
     C, tol, gamma = number("C", C), number_from_0("tol", tol), number("gamma", gamma)
     X, op, entries = _operator(X)
     lane = problem(op, y, k, C, variant=variant, gamma=gamma, weight=weight, classes=classes)
-    X = X if isinstance(X, Gram) else X.astype(op.dtype, copy=False)  # in which weights are certified
     y, (n, d), m = np.asarray(lane.y), op.shape, lane.classes
     of_rows, form = C, lane.smoothed(gamma)
     if weight is not None:

@@ -97,7 +97,7 @@ def covariance(pi: jax.Array, x: jax.Array) -> jax.Array:
 
 @methods_need_threads_of_jax
 class OfTargets:
-    """What likelihoods of targets y [n, C, 1 or B] have in common, mostly."""
+    """What likelihoods of targets y [n, C, 1 or B] have in common, but for what a subclass has of its own."""
 
     y: jax.Array
 
