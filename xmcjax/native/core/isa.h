@@ -23,12 +23,6 @@ enum Status : int32_t {
 enum RowMap : int64_t { kMapBox = 0, kMapSigned = 1, kMapSignedRay = 2, kMapCapped = 3, kMapTopK = 4 };
 
 // Dual ascent of a multi-class SVM; see multiclass.h.
-template <class T>
-struct MulticlassArgs;
-template <class T>
-struct RankingArgs;
-template <class T>
-struct SeparateArgs;
 class MulticlassAdvancing;
 class MulticlassAscent;
 class MulticlassProximal;

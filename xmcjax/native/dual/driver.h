@@ -33,9 +33,10 @@ double squared_norm(const Csr<T>& X, int64_t i) {
 template <class T, class Ascent>
 class Driver : public Ascent {
  protected:
-  explicit Driver(const MulticlassArgs<T>& args)
-      : Ascent(args.X.n), X_(args.X), y_(args.y), m_(args.m), form_{args.formulation, args.m, args.C},
-        C_(T(args.C)), threads_(args.threads), random_(args.seed), norm2_(X_.n) {
+  explicit Driver(const MulticlassNewArgs<T>& args)
+      : Ascent(args.X.n), X_(args.X), y_(args.y), m_(args.classes),
+        form_{args.formulation, args.classes, args.C}, C_(T(args.C)), threads_(args.threads),
+        random_(args.seed), norm2_(X_.n) {
     for (int64_t i = 0; i < X_.n; ++i) {
       norm2_[i] = T(squared_norm(X_, i));
       if (norm2_[i] > 0 && (!args.rows || args.rows[y_[i]])) rows_.push_back(int32_t(i));

@@ -26,24 +26,8 @@ struct Classes {
   bool has(int64_t c) const { return c >= first && c < last; }
 };
 
-template <class T>
-struct MulticlassArgs {
-  Csr<T> X;          // kept by the caller
-  const int32_t* y;  // [n], the class of each instance, kept by the caller
-  int64_t m;         // classes
-  Classes classes;  // those that a process of several has; all of them for Weston-Watkins and Crammer-Singer
-  int32_t formulation;
-  double C;
-  uint64_t seed;
-  int64_t threads;
-  bool by_instance;  // Lee-Lin-Wahba: over instances (simd_centred_ascent.cc) rather than over classes
-  // [m], of several places that solve Weston-Watkins or Crammer-Singer: whether this one has the rows of a class and
-  // moves its weights; null for all
-  const int8_t *rows, *moved;
-  T* shared;  // where places keep the weights that they have together, as dual/panels.h has them; null for own ones
-  const double*
-      cost;  // [n], of Lee-Lin-Wahba over instances: C of each row in place of the one; null for that
-};
+// What multiclass_new makes.
+enum Method : int64_t { kAscent = 0, kProximal = 1, kCentred = 2, kSplitting = 3 };
 
 // Numbers that weights in panels need on any processor, whose widest vector has 64 bytes.
 template <class T>
@@ -51,36 +35,6 @@ constexpr int64_t shared_room(int64_t d, int64_t m) {
   constexpr int64_t kMost = 64 / sizeof(T);
   return (m + kMost - 1) / kMost * kMost * d;
 }
-
-// One against the rest. A row may have any number of labels.
-template <class T>
-struct SeparateArgs {
-  Csr<T> X;  // kept by the caller
-  int64_t of, first, labels;  // labels of the whole problem; the column of the first of these, and how many
-  const int64_t* number;  // [labels], of each, which decides its random order
-  const int64_t* offset;  // [labels + 1], where the rows of each begin
-  const int32_t* row;  // ascending in a label
-  const double* cost;  // [n], the weight C of the loss of a row
-  const double *positive, *negative;  // [labels], factors of it for rows with the label and without it
-  int32_t formulation;
-  uint64_t seed;
-  int64_t threads;
-  bool dense;  // multiplies rows of all features
-  bool free;  // the last feature, of one value, is a bias without a penalty
-};
-
-// The multi-label SVM.
-template <class T>
-struct RankingArgs {
-  Csr<T> X;  // kept by the caller
-  int64_t m;  // labels
-  const int64_t* offset;  // [n + 1], where the labels of each row begin
-  const int32_t* label;  // ascending in a row
-  const double* cost;  // [n], the weight C of the loss of a row; 0 leaves it out
-  uint64_t seed;
-  int64_t threads;
-  bool dense;  // multiplies rows of all features
-};
 
 // A dual variable α_ic that is not zero.
 struct DualEntry {

@@ -54,7 +54,7 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
   };
 
  public:
-  explicit CentredAscent(const MulticlassArgs<T>& args)
+  explicit CentredAscent(const MulticlassNewArgs<T>& args)
       : Base(args), width_((m_ + N - 1) / N * N), W_(X_.d * width_), alpha_(X_.n * width_),
         before_(X_.n * width_), idle_(X_.n, 0) {
     if (args.cost) cost_.assign(args.cost, args.cost + X_.n);
@@ -326,10 +326,10 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
 }  // namespace
 
 template <class T>
-MulticlassAscent* centred_ascent(const MulticlassArgs<T>& args) {
+MulticlassAscent* centred_ascent(const MulticlassNewArgs<T>& args) {
   return new CentredAscent<T>(args);
 }
-template MulticlassAscent* centred_ascent(const MulticlassArgs<float>&);
-template MulticlassAscent* centred_ascent(const MulticlassArgs<double>&);
+template MulticlassAscent* centred_ascent(const MulticlassNewArgs<float>&);
+template MulticlassAscent* centred_ascent(const MulticlassNewArgs<double>&);
 
 }  // namespace xmcjax::XMCJAX_ISA

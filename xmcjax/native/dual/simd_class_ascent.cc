@@ -17,9 +17,9 @@
 namespace xmcjax::XMCJAX_ISA {
 
 template <class T>
-MulticlassAscent* pair_ascent(const MulticlassArgs<T>& args);  // simd_pair_ascent.cc
+MulticlassAscent* pair_ascent(const MulticlassNewArgs<T>& args);  // simd_pair_ascent.cc
 template <class T>
-MulticlassAscent* centred_ascent(const MulticlassArgs<T>& args);  // simd_centred_ascent.cc
+MulticlassAscent* centred_ascent(const MulticlassNewArgs<T>& args);  // simd_centred_ascent.cc
 
 namespace {
 
@@ -33,8 +33,8 @@ class ClassAscent final : public Driver<T, SharedAscent> {
   static constexpr int N = kLanes<T>;
 
  public:
-  explicit ClassAscent(const MulticlassArgs<T>& args)
-      : Base(args), classes_(args.classes), V_(X_.d, classes_.last - classes_.first),
+  explicit ClassAscent(const MulticlassNewArgs<T>& args)
+      : Base(args), classes_{args.first, args.last}, V_(X_.d, classes_.last - classes_.first),
         alpha_(V_.count() * X_.n * N), mean_(X_.d, T(0)), mean_change_(X_.d, T(0)), shift_(X_.n, T(0)),
         idle_(V_.count(), std::vector<uint8_t>(X_.n, 0)), change_(V_.count(), std::vector<T>(X_.n)),
         order_(X_.n) {
@@ -238,11 +238,12 @@ class ClassAscent final : public Driver<T, SharedAscent> {
 }  // namespace
 
 template <class T>
-MulticlassAscent* multiclass_ascent(const MulticlassArgs<T>& args) {
-  if (args.by_instance) return centred_ascent(args);
-  return Formulation{args.formulation, args.m, args.C}.pairs() ? pair_ascent(args) : new ClassAscent<T>(args);
+MulticlassAscent* multiclass_ascent(const MulticlassNewArgs<T>& args) {
+  if (args.method == kCentred) return centred_ascent(args);
+  const Formulation form{args.formulation, args.classes, args.C};
+  return form.pairs() ? pair_ascent(args) : new ClassAscent<T>(args);
 }
-template MulticlassAscent* multiclass_ascent(const MulticlassArgs<float>&);
-template MulticlassAscent* multiclass_ascent(const MulticlassArgs<double>&);
+template MulticlassAscent* multiclass_ascent(const MulticlassNewArgs<float>&);
+template MulticlassAscent* multiclass_ascent(const MulticlassNewArgs<double>&);
 
 }  // namespace xmcjax::XMCJAX_ISA

@@ -49,7 +49,7 @@ class PairAscent final : public Driver<T, RowAscent> {
   using Scratch = ListScratch<T>;
 
  public:
-  explicit PairAscent(const MulticlassArgs<T>& args) : Base(args), W_(X_.d, m_, args.shared), at_(X_.n) {
+  explicit PairAscent(const MulticlassNewArgs<T>& args) : Base(args), W_(X_.d, m_, args.shared), at_(X_.n) {
     if (args.rows) has_.assign(args.rows, args.rows + m_), moved_.assign(args.moved, args.moved + m_);
     for (int64_t i = 0; i < X_.n; ++i) at_[i].norm2 = this->norm2_[i], at_[i].y = args.y[i];
     std::vector<int64_t> class_first(m_ + 1, 0);
@@ -470,10 +470,10 @@ class PairAscent final : public Driver<T, RowAscent> {
 }  // namespace
 
 template <class T>
-MulticlassAscent* pair_ascent(const MulticlassArgs<T>& args) {
+MulticlassAscent* pair_ascent(const MulticlassNewArgs<T>& args) {
   return new PairAscent<T>(args);
 }
-template MulticlassAscent* pair_ascent(const MulticlassArgs<float>&);
-template MulticlassAscent* pair_ascent(const MulticlassArgs<double>&);
+template MulticlassAscent* pair_ascent(const MulticlassNewArgs<float>&);
+template MulticlassAscent* pair_ascent(const MulticlassNewArgs<double>&);
 
 }  // namespace xmcjax::XMCJAX_ISA

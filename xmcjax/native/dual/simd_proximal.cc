@@ -30,9 +30,9 @@ class Proximal final : public MulticlassProximal {
   using V = Vec<double>;
 
  public:
-  explicit Proximal(const MulticlassArgs<T>& args)
-      : MulticlassProximal(args.X.n), X_(args.X), y_(args.y), m_(args.m), width_((m_ + N - 1) / N * N),
-        form_{args.formulation, args.m, args.C}, C_(args.C), upper_(form_.upper()), ridge_(form_.ridge()),
+  explicit Proximal(const MulticlassNewArgs<T>& args)
+      : MulticlassProximal(args.X.n), X_(args.X), y_(args.y), m_(args.classes), width_((m_ + N - 1) / N * N),
+        form_{args.formulation, args.classes, args.C}, C_(args.C), upper_(form_.upper()), ridge_(form_.ridge()),
         W_(X_.d * width_), D_(X_.d * width_), gradient_(X_.d * width_), alpha_(X_.n * width_),
         a_(X_.n * width_), gains_(X_.n * width_), h_(X_.n * width_), row_(width_),
         work_(projection_work(width_)) {
@@ -423,10 +423,10 @@ class Proximal final : public MulticlassProximal {
 }  // namespace
 
 template <class T>
-MulticlassProximal* multiclass_proximal(const MulticlassArgs<T>& args) {
+MulticlassProximal* multiclass_proximal(const MulticlassNewArgs<T>& args) {
   return new Proximal<T>(args);
 }
-template MulticlassProximal* multiclass_proximal(const MulticlassArgs<float>&);
-template MulticlassProximal* multiclass_proximal(const MulticlassArgs<double>&);
+template MulticlassProximal* multiclass_proximal(const MulticlassNewArgs<float>&);
+template MulticlassProximal* multiclass_proximal(const MulticlassNewArgs<double>&);
 
 }  // namespace xmcjax::XMCJAX_ISA

@@ -107,8 +107,8 @@ class RankingAscent final : public MulticlassAdvancing {
   static constexpr double kIdlePasses = sizeof(T) == 4 ? 200 : 1000;
 
  public:
-  explicit RankingAscent(const RankingArgs<T>& args)
-      : MulticlassAdvancing(args.X.n), d_(args.X.d), m_(args.m), padded_(in_vectors<T>(n_)),
+  explicit RankingAscent(const RankingNewArgs<T>& args)
+      : MulticlassAdvancing(args.X.n), d_(args.X.d), m_(args.classes), padded_(in_vectors<T>(n_)),
         width_(in_vectors<T>(d_)), threads_(args.threads), first_(args.offset, args.offset + n_ + 1),
         label_(args.label, args.label + first_[n_]), cost_(args.cost, args.cost + n_), norm2_(n_), X_(args.X),
         rows_(args.X), random_(args.seed), W_(m_ * width_), own_(first_[n_], T(0)), others_(n_), part_(n_),
@@ -451,11 +451,11 @@ class RankingAscent final : public MulticlassAdvancing {
 }  // namespace
 
 template <class T>
-MulticlassAdvancing* multiclass_ranking(const RankingArgs<T>& args) {
+MulticlassAdvancing* multiclass_ranking(const RankingNewArgs<T>& args) {
   if (args.dense) return new RankingAscent<T, DenseRows<T>>(args);
   return new RankingAscent<T, SparseRows<T>>(args);
 }
-template MulticlassAdvancing* multiclass_ranking(const RankingArgs<float>&);
-template MulticlassAdvancing* multiclass_ranking(const RankingArgs<double>&);
+template MulticlassAdvancing* multiclass_ranking(const RankingNewArgs<float>&);
+template MulticlassAdvancing* multiclass_ranking(const RankingNewArgs<double>&);
 
 }  // namespace xmcjax::XMCJAX_ISA

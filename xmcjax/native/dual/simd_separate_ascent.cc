@@ -89,7 +89,7 @@ class SeparateAscent final : public MulticlassSeparate {
   static constexpr double kIdlePasses = sizeof(T) == 4 ? 200 : 1000;
 
  public:
-  explicit SeparateAscent(const SeparateArgs<T>& args)
+  explicit SeparateAscent(const SeparateNewArgs<T>& args)
       : MulticlassSeparate(args.X.n), d_(args.X.d), padded_(in_vectors<T>(n_)), width_(in_vectors<T>(d_)),
         first_(args.first), count_(args.labels), threads_(args.threads),
         squared_(args.formulation == kOneVsRestSquared), free_(args.free),
@@ -450,11 +450,11 @@ class SeparateAscent final : public MulticlassSeparate {
 }  // namespace
 
 template <class T>
-MulticlassSeparate* multiclass_separate(const SeparateArgs<T>& args) {
+MulticlassSeparate* multiclass_separate(const SeparateNewArgs<T>& args) {
   if (args.dense) return new SeparateAscent<T, DenseRows<T>>(args);
   return new SeparateAscent<T, SparseRows<T>>(args);
 }
-template MulticlassSeparate* multiclass_separate(const SeparateArgs<float>&);
-template MulticlassSeparate* multiclass_separate(const SeparateArgs<double>&);
+template MulticlassSeparate* multiclass_separate(const SeparateNewArgs<float>&);
+template MulticlassSeparate* multiclass_separate(const SeparateNewArgs<double>&);
 
 }  // namespace xmcjax::XMCJAX_ISA

@@ -43,7 +43,7 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
   };
 
  public:
-  explicit Splitting(const MulticlassArgs<T>& args)
+  explicit Splitting(const MulticlassNewArgs<T>& args)
       : Base(args), tiles_((m_ + N - 1) / N), W_(tiles_ * X_.d * N), best_W_(tiles_ * X_.d * N),
         V_(tiles_ * X_.d * N), R_(tiles_ * X_.d * N), A_(tiles_ * X_.n * N), new_(tiles_ * X_.n * N),
         best_(tiles_ * X_.n * N), mean_(X_.d, 0.0), shift_(X_.d, 0.0), rows_mean_(X_.n, 0.0),
@@ -391,10 +391,10 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
 }  // namespace
 
 template <class T>
-MulticlassSplitting* multiclass_splitting(const MulticlassArgs<T>& args) {
+MulticlassSplitting* multiclass_splitting(const MulticlassNewArgs<T>& args) {
   return new Splitting<T>(args);
 }
-template MulticlassSplitting* multiclass_splitting(const MulticlassArgs<float>&);
-template MulticlassSplitting* multiclass_splitting(const MulticlassArgs<double>&);
+template MulticlassSplitting* multiclass_splitting(const MulticlassNewArgs<float>&);
+template MulticlassSplitting* multiclass_splitting(const MulticlassNewArgs<double>&);
 
 }  // namespace xmcjax::XMCJAX_ISA

@@ -19,8 +19,6 @@ namespace {
 
 constexpr int64_t kRowTile = 64;
 
-enum Method : int64_t { kAscent = 0, kProximal = 1, kCentred = 2, kSplitting = 3 };
-
 void expect(bool right, const char* what) {
   if (!right) throw BadArgument(std::string("expected ") + what);
 }
@@ -144,27 +142,17 @@ void run(MulticlassNewArgs<T>& args) {
   expect(!args.weighted || (args.formulation == kLeeLinWahba && args.method == kCentred &&
                             args.weighted == args.X.n && all_above_0(args.cost, args.weighted)),
          "one C but for ascent over instances of Lee-Lin-Wahba, or finite ones above 0 of all rows");
-  const Csr<T> X{args.X.n, args.d, args.X.value, args.X.column, args.X.offset};  // no array tells the columns
-  const MulticlassArgs<T> given{X,
-                                args.y,
-                                args.classes,
-                                {args.first, args.last},
-                                args.formulation,
-                                args.C,
-                                uint64_t(args.seed),
-                                args.threads,
-                                args.method == kCentred,
-                                args.listed ? args.rows : nullptr,
-                                args.listed ? args.moved : nullptr,
-                                shares ? args.shared : nullptr,
-                                args.weighted ? args.cost : nullptr};
+  args.X.d = args.d;  // no array tells the columns
+  if (!args.listed) args.rows = args.moved = nullptr;
+  if (!shares) args.shared = nullptr;
+  if (!args.weighted) args.cost = nullptr;
   std::shared_ptr<DualPoint> made;
   if (args.method == kProximal) {
-    made.reset(kernels<T>().multiclass_proximal(given));
+    made.reset(kernels<T>().multiclass_proximal(args));
   } else if (args.method == kSplitting) {
-    made.reset(kernels<T>().multiclass_splitting(given));
+    made.reset(kernels<T>().multiclass_splitting(args));
   } else {
-    made.reset(kernels<T>().multiclass_ascent(given));
+    made.reset(kernels<T>().multiclass_ascent(args));
   }
   *args.handle = kept<T>(std::move(made), args);
 }
@@ -180,23 +168,8 @@ void run(SeparateNewArgs<T>& args) {
   expect(all_above_0(args.cost, args.X.n) && all_above_0(args.positive, args.labels) &&
              all_above_0(args.negative, args.labels),
          "weights that are finite and above 0");
-  const Csr<T> X{args.X.n, args.d, args.X.value, args.X.column, args.X.offset};  // no array tells the columns
-  const SeparateArgs<T> given{X,
-                              args.of,
-                              args.first,
-                              args.labels,
-                              args.number,
-                              args.offset,
-                              args.row,
-                              args.cost,
-                              args.positive,
-                              args.negative,
-                              args.formulation,
-                              uint64_t(args.seed),
-                              args.threads,
-                              args.dense != 0,
-                              args.free != 0};
-  *args.handle = kept<T>(std::shared_ptr<DualPoint>(kernels<T>().multiclass_separate(given)), args);
+  args.X.d = args.d;  // no array tells the columns
+  *args.handle = kept<T>(std::shared_ptr<DualPoint>(kernels<T>().multiclass_separate(args)), args);
 }
 
 template <class T>
@@ -207,10 +180,8 @@ void run(RankingNewArgs<T>& args) {
               "labels that ascend in a row");
   expect(std::all_of(args.cost, args.cost + args.X.n, [](double c) { return c >= 0 && std::isfinite(c); }),
          "weights that are finite and at least 0");
-  const Csr<T> X{args.X.n, args.d, args.X.value, args.X.column, args.X.offset};  // no array tells the columns
-  const RankingArgs<T> given{X,         args.classes,        args.offset,  args.label,
-                             args.cost, uint64_t(args.seed), args.threads, args.dense != 0};
-  *args.handle = kept<T>(std::shared_ptr<DualPoint>(kernels<T>().multiclass_ranking(given)), args);
+  args.X.d = args.d;  // no array tells the columns
+  *args.handle = kept<T>(std::shared_ptr<DualPoint>(kernels<T>().multiclass_ranking(args)), args);
 }
 
 // Without a handle: what it works on are arrays.
