@@ -1,20 +1,46 @@
-// The features as coordinate ascent of one class after another sees them: a product with a row, a row added to the
-// weights of a class, and the scores of all rows in some classes. Weights of a class lie side by side, padded with
-// zeros to whole vectors. Included by the simd_*.cc files only.
+// What ascents that visit one class after another have in common, and the features as they see them: a product with a
+// row, a row added to the weights of a class, and the scores of all rows in some classes. Weights of a class lie side by
+// side, padded with zeros to whole vectors. Included by the simd_*.cc files only.
 #pragma once
 
 #include <algorithm>
 
 #include "core/aligned.h"
 #include "core/csr_rows.h"
+#include "core/parallel.h"
 #include "dual/row_dots.h"
 #include "newton/lane_arrays.h"
 
 namespace xmcjax::XMCJAX_ISA {
 
+// Rows whose part of the gap is below this share of the mean are left out until the next look; so are rows that all
+// together have less than this share of the gap that is asked for.
+constexpr double kSmall = 0.03, kRest = 0.5;
+// Sweeps in a row: until this share of the gap is left, and at most so many.
+constexpr double kFall = 0.2;
+constexpr int kSweeps = 10;
+// Passes without a fall of the gap by a tenth after which rounding is taken to be the reason, at least; it may also
+// be half of all passes.
+template <class T>
+constexpr double kIdlePasses = sizeof(T) == 4 ? 200 : 1000;
+constexpr size_t kAhead = 6;  // visits from which on a row is fetched
+
 template <class T>
 inline int64_t in_vectors(int64_t count) {
   return (count + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
+}
+
+// out[j, c] = w[c, j] of d features and some classes, whose weights are so many numbers apart.
+template <class T>
+void by_features(const T* w, int64_t apart, int64_t d, int64_t classes, int64_t threads, void* out) {
+  constexpr int64_t kFeatures = 64;  // at a time, so that their lines stay in the cache
+  T* W = static_cast<T*>(out);
+  parallel(d, kFeatures, threads, [&](int64_t first, int64_t end) {
+    for (; first < end; first += kFeatures)
+      for (int64_t c = 0; c < classes; ++c)
+        for (int64_t j = first; j < std::min(first + kFeatures, end); ++j)
+          W[j * classes + c] = w[c * apart + j];
+  });
 }
 
 // Of CSR features.

@@ -35,12 +35,6 @@ namespace {
 
 // Labels of N that a look finds for a row at most.
 constexpr int kFound = 8;
-// Rows whose part of the gap is below this share of the mean are left out until the next look; so are rows that all
-// together have less than this share of the gap that is asked for.
-constexpr double kSmall = 0.03, kRest = 0.5;
-// Sweeps in a row: until this share of the gap is left, and at most so many.
-constexpr double kFall = 0.2;
-constexpr int kSweeps = 10;
 
 // A variable of a visit: b, less what all of Y or all of N have in common, and what it becomes. Where ‖x‖² is small that
 // is larger than C by so much that sums would lose the rest.
@@ -102,9 +96,6 @@ void nearest(std::vector<Variable>& row, double apart, double C) {
 template <class T, class Rows>
 class RankingAscent final : public MulticlassAdvancing {
   static constexpr int N = kLanes<T>;
-  // Passes without a fall of the gap by a tenth after which rounding is taken to be the reason, at least; it may also
-  // be half of all passes.
-  static constexpr double kIdlePasses = sizeof(T) == 4 ? 200 : 1000;
 
  public:
   explicit RankingAscent(const RankingNewArgs<T>& args)
@@ -132,7 +123,7 @@ class RankingAscent final : public MulticlassAdvancing {
       const T small = look(tolerance, shrink);
       // a gap that is no number ends it too, and one that rounding keeps up
       const bool running = gap_ > tolerance * primal_ && !list_.empty() &&
-                           passes_ - since_ <= std::max(kIdlePasses, passes_ / 2);
+                           passes_ - since_ <= std::max(kIdlePasses<T>, passes_ / 2);
       if (!running || passes_ >= until)
         return {{primal_, primal_ - gap_, violation_}, passes_, left_out_, running};
       sweeps(small, shrink, until);
@@ -140,13 +131,7 @@ class RankingAscent final : public MulticlassAdvancing {
   }
 
   void get_weights(void* out) const override {
-    constexpr int64_t kFeatures = 64;  // at a time, so that their lines stay in the cache
-    T* W = static_cast<T*>(out);
-    parallel(d_, kFeatures, threads_, [&](int64_t first, int64_t end) {
-      for (; first < end; first += kFeatures)
-        for (int64_t c = 0; c < m_; ++c)
-          for (int64_t j = first; j < std::min(first + kFeatures, end); ++j) W[j * m_ + c] = weights(c)[j];
-    });
+    by_features(W_.get(), width_, d_, m_, threads_, out);
   }
 
   int64_t alpha_count() const override {
@@ -416,7 +401,6 @@ class RankingAscent final : public MulticlassAdvancing {
     rows_.add(i, step, weights(c));
   }
 
-  static constexpr size_t kAhead = 6;  // visits from which on a row is fetched
   static constexpr int64_t kPart = 256;  // rows that a thread takes at least, a multiple of the lanes
 
   // Scores of the labels of a panel, label by label.

@@ -35,12 +35,6 @@ namespace {
 
 // What a look counts as, in passes: that of a panel, shared by its labels.
 constexpr double kLook = 0.125;
-// Rows whose part of the gap is below this share of the mean are left out until the next look; so are rows that all
-// together have less than this share of the gap that is asked for.
-constexpr double kSmall = 0.03, kRest = 0.5;
-// Sweeps in a row: until this share of the gap is left, and at most so many.
-constexpr double kFall = 0.2;
-constexpr int kSweeps = 10;
 // Labels from which on there is a background; its gap, relative to that of the labels, and passes at most, or as many
 // as there are labels: they cost what one pass of all labels does.
 constexpr int64_t kMany = 8;
@@ -84,9 +78,6 @@ struct Hinge {
 template <class T, class Rows>
 class SeparateAscent final : public MulticlassSeparate {
   static constexpr int N = kLanes<T>;
-  // Passes without a fall of the gap by a tenth after which rounding is taken to be the reason, at least; it may also
-  // be half of all passes.
-  static constexpr double kIdlePasses = sizeof(T) == 4 ? 200 : 1000;
 
  public:
   explicit SeparateAscent(const SeparateNewArgs<T>& args)
@@ -132,16 +123,7 @@ class SeparateAscent final : public MulticlassSeparate {
       primal[c] = of(c).primal, gap[c] = of(c).gap, passes[c] = of(c).passes;
   }
 
-  void get_weights(void* out) const override {
-    constexpr int64_t kFeatures = 64;  // at a time, so that their lines stay in the cache
-    T* W = static_cast<T*>(out);
-    parallel(d_, kFeatures, threads_, [&](int64_t first, int64_t end) {
-      for (; first < end; first += kFeatures)
-        for (int64_t c = 0; c < count_; ++c)
-          for (int64_t j = first; j < std::min(first + kFeatures, end); ++j)
-            W[j * count_ + c] = weights(c)[j];
-    });
-  }
+  void get_weights(void* out) const override { by_features(weights(0), width_, d_, count_, threads_, out); }
 
   int64_t alpha_count() const override {
     int64_t count = 0;
@@ -275,7 +257,7 @@ class SeparateAscent final : public MulticlassSeparate {
         // a gap that is no number ends it too, and one that rounding keeps up
         const bool moves = one.of_bias > 0 && one.gap - one.of_bias <= kMoves * one.of_bias;
         one.running = one.gap > goal.tolerance * one.primal && (moves || !slots.list.empty()) &&
-                      one.passes - one.since <= std::max(kIdlePasses, one.passes / 2);
+                      one.passes - one.since <= std::max(kIdlePasses<T>, one.passes / 2);
         if (one.running && one.passes < until[s]) {
           if (moves) {
             T& u = slots.w.get()[s * width_ + d_ - 1];
@@ -430,7 +412,6 @@ class SeparateAscent final : public MulticlassSeparate {
     }
   }
 
-  static constexpr size_t kAhead = 6;  // visits from which on a row is fetched
   static constexpr int64_t kVisit = 10;  // products of a vector in a look, about
 
   const int64_t d_, padded_, width_;  // features; rows and features in whole vectors
