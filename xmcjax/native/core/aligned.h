@@ -6,11 +6,15 @@
 #include <memory>
 #include <new>
 #include <vector>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 namespace xmcjax {
 
 // A vector of a tile that began elsewhere would lie in two lines of the cache.
 constexpr size_t kAlignment = 64;
+constexpr size_t kLargePage = 1 << 21;
 
 template <class T>
 struct AlignedAllocator {
@@ -33,12 +37,19 @@ using Array = std::vector<T, AlignedAllocator<T>>;
 template <class T>
 class Zeros {
  public:
-  explicit Zeros(int64_t count = 0) {
+  explicit Zeros(int64_t count = 0, size_t grain = kAlignment) {
     if (count <= 0) return;
-    const size_t bytes = (size_t(count) * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
-    data_.reset(static_cast<T*>(std::aligned_alloc(kAlignment, bytes)));
+    const size_t bytes = (size_t(count) * sizeof(T) + grain - 1) / grain * grain;
+    data_.reset(static_cast<T*>(std::aligned_alloc(grain, bytes)));
     if (!data_) throw std::bad_alloc();
+#if defined(MADV_HUGEPAGE)
+    if (grain == kLargePage) madvise(data_.get(), bytes, MADV_HUGEPAGE);
+#endif
     __builtin_memset(data_.get(), 0, bytes);
+  }
+  // In large pages where the system has them: a pass over rows in random order reads lines from all over.
+  static Zeros large(int64_t count) {
+    return Zeros(count, size_t(count) * sizeof(T) < kLargePage ? kAlignment : kLargePage);
   }
   T* get() const { return data_.get(); }
   T& operator[](int64_t i) const { return data_.get()[i]; }

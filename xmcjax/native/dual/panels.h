@@ -4,12 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <new>
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
 
 #include "core/aligned.h"
 #include "core/csr_rows.h"
@@ -18,30 +12,6 @@
 
 namespace xmcjax::XMCJAX_ISA {
 
-// `count` zeros, in large pages where the system has them: a pass over rows in random order reads lines from all over.
-template <class T>
-class LargeZeros {
- public:
-  explicit LargeZeros(int64_t count) {
-    const size_t bytes = size_t(count) * sizeof(T), grain = bytes < kPage ? kLine : kPage;
-    const size_t room = std::max((bytes + grain - 1) / grain, size_t(1)) * grain;
-    data_.reset(static_cast<T*>(std::aligned_alloc(grain, room)));
-    if (!data_) throw std::bad_alloc();
-#if defined(MADV_HUGEPAGE)
-    if (grain == kPage) madvise(data_.get(), room, MADV_HUGEPAGE);
-#endif
-    std::memset(data_.get(), 0, bytes);
-  }
-  T* get() const { return data_.get(); }
-
- private:
-  static constexpr size_t kLine = 64, kPage = 1 << 21;
-  struct Free {
-    void operator()(T* p) const { std::free(p); }
-  };
-  std::unique_ptr<T, Free> data_;
-};
-
 template <class T>
 class Panels {
  public:
@@ -49,7 +19,7 @@ class Panels {
 
   // In memory of the caller, with shared_room(d, m) zeros, or its own.
   Panels(int64_t d, int64_t m, T* shared = nullptr)
-      : d_(d), m_(m), count_((m + N - 1) / N), own_(shared ? 0 : count_ * d * N),
+      : d_(d), m_(m), count_((m + N - 1) / N), own_(Zeros<T>::large(shared ? 0 : count_ * d * N)),
         W_(shared ? shared : own_.get()) {}
 
   int64_t count() const { return count_; }
@@ -59,7 +29,7 @@ class Panels {
     return q + 1 < count_ || m_ % N == 0 ? (1u << N) - 1 : (1u << m_ % N) - 1;
   }
 
-  void clear() { std::memset(W_, 0, size_t(count_ * d_ * N) * sizeof(T)); }
+  void clear() { std::fill(W_, W_ + count_ * d_ * N, T(0)); }
 
   // The weights of class c, N apart.
   T* lane(int64_t c) const { return panel(c / N) + c % N; }
@@ -86,7 +56,7 @@ class Panels {
   static constexpr int64_t kRows = 64;  // of W at a time, so that their lines stay in the cache
 
   int64_t d_, m_, count_;
-  LargeZeros<T> own_;
+  Zeros<T> own_;
   T* W_;
 };
 

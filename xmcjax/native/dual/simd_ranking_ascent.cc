@@ -27,7 +27,6 @@
 
 #include "core/parallel.h"
 #include "dual/driver.h"
-#include "dual/panels.h"
 #include "dual/row_features.h"
 
 namespace xmcjax::XMCJAX_ISA {
@@ -102,8 +101,8 @@ class RankingAscent final : public MulticlassAdvancing {
       : MulticlassAdvancing(args.X.n), d_(args.X.d), m_(args.classes), padded_(in_vectors<T>(n_)),
         width_(in_vectors<T>(d_)), threads_(args.threads), first_(args.offset, args.offset + n_ + 1),
         label_(args.label, args.label + first_[n_]), cost_(args.cost, args.cost + n_), norm2_(n_), X_(args.X),
-        rows_(args.X), random_(args.seed), W_(m_ * width_), own_(first_[n_], T(0)), others_(n_), part_(n_),
-        by_label_(m_ + 1, 0), row_of_(first_[n_]) {
+        rows_(args.X), random_(args.seed), W_(Zeros<T>::large(m_ * width_)), own_(first_[n_], T(0)),
+        others_(n_), part_(n_), by_label_(m_ + 1, 0), row_of_(first_[n_]) {
     for (int64_t i = 0; i < n_; ++i) {
       norm2_[i] = squared_norm(X_, i);
       if (counts(i) && filled(i)) rows_that_count_.push_back(int32_t(i));
@@ -130,9 +129,7 @@ class RankingAscent final : public MulticlassAdvancing {
     }
   }
 
-  void get_weights(void* out) const override {
-    by_features(W_.get(), width_, d_, m_, threads_, out);
-  }
+  void get_weights(void* out) const override { by_features(W_.get(), width_, d_, m_, threads_, out); }
 
   int64_t alpha_count() const override {
     int64_t count = 0;
@@ -419,7 +416,7 @@ class RankingAscent final : public MulticlassAdvancing {
   const Csr<T> X_;
   const Rows rows_;
   Random random_;
-  LargeZeros<T> W_;  // [m, width]
+  Zeros<T> W_;  // [m, width]
   std::vector<T> own_;  // a of Y, in the order of label_
   std::vector<std::vector<Entry>> others_;  // a of N, and labels that a look has found
   std::vector<T> part_;  // of the gap

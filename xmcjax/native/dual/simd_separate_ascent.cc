@@ -27,7 +27,6 @@
 
 #include "core/parallel.h"
 #include "dual/driver.h"
-#include "dual/panels.h"
 #include "dual/row_features.h"
 
 namespace xmcjax::XMCJAX_ISA {
@@ -87,7 +86,7 @@ class SeparateAscent final : public MulticlassSeparate {
         own_first_(args.offset, args.offset + count_ + 1), own_(args.row, args.row + own_first_[count_]),
         positive_(args.positive, args.positive + count_), negative_(args.negative, args.negative + count_),
         of_(args.of), X_(args.X), rows_(args.X), cost_(padded_), inverse_(n_), background_(n_),
-        W_((count_ + 1) * width_) {
+        W_(Zeros<T>::large((count_ + 1) * width_)) {
     std::copy_n(args.cost, n_, cost_.get());
     std::fill(cost_.get() + n_, cost_.get() + padded_, T(1));
     for (int64_t i = 0; i < n_; ++i) inverse_[i] = T(1 / squared_norm(X_, i));
@@ -424,7 +423,7 @@ class SeparateAscent final : public MulticlassSeparate {
   const Csr<T> X_;
   const Rows rows_;
   Zeros<T> cost_, inverse_, background_;  // C of the rows, 1 / ‖x_i‖², and α of the background
-  LargeZeros<T> W_;  // of the background and all labels, [1 + labels, width]
+  Zeros<T> W_;  // of the background and all labels, [1 + labels, width]
   std::vector<Label> label_;  // the background first
 };
 
