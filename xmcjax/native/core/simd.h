@@ -366,11 +366,6 @@ inline unsigned nonzero_lanes(const V& v) {
     return nonzero(v);
   }
 }
-// Bit l: lane l of a tile's vector is above the bound.
-template <class T>
-inline unsigned lanes_above(Vec<T> v, T bound) {
-  return lanes_where(v > bound);
-}
 
 // The lanes of a tile's vector, to be read one after another: a vector that is read so itself stays in memory.
 template <class V>

@@ -180,8 +180,8 @@ class ClassAscent final : public Driver<T, SharedAscent> {
       done.visited += 1;
       const Vec<T> a = load(alpha(q, i));
       const Slopes at = slopes(q, i, a);
-      if (!lanes_above<T>(at.violation, tolerance)) {
-        if (lanes_above<T>(at.violation, worst)) worst = largest_lane(at.violation);
+      if (!lanes_where(at.violation > tolerance)) {
+        if (lanes_where(at.violation > worst)) worst = largest_lane(at.violation);
         idle_[q][i] += idle_[q][i] < kIdle;
         continue;
       }
@@ -211,8 +211,8 @@ class ClassAscent final : public Driver<T, SharedAscent> {
       poll(entries(X_, i));
       const Vec<T> a = load(alpha(q, i));
       const Slopes at = slopes(q, i, a);
-      if (lanes_above<T>(at.violation, worst)) worst = largest_lane(at.violation);
-      if (lanes_above<T>(at.violation, tolerance)) idle_[q][i] = 0;
+      if (lanes_where(at.violation > worst)) worst = largest_lane(at.violation);
+      if (lanes_where(at.violation > tolerance)) idle_[q][i] = 0;
       const unsigned lanes = exists(q, i);
       for (int l = 0; l < N; ++l) {
         if (!(lanes >> l & 1)) continue;

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "core/aligned.h"
-#include "core/flush_denormals.h"
 #include "core/interrupt.h"
 #include "core/isa.h"
 #include "core/parallel.h"
@@ -58,7 +57,6 @@ class DenseSplitting {
   void look(bool checked) {
     for (int64_t e = 0; e < size_; ++e) W_[e] = T(a_.W[e]);
     parallel(int64_t(parts_.size()), 1, a_.threads, [&](int64_t first, int64_t last) {
-      const FlushDenormals flush;
       const Poll poll;
       const Zeros<T> Z(m_ * rows_);
       Column column(m_);

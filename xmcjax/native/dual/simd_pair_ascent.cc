@@ -321,7 +321,7 @@ class PairAscent final : public Driver<T, RowAscent> {
         const int32_t i = first[k];
         poll(entries(X_, i));
         const Vec<T> g = row_dot_tile(X_, i, panel, N) + base[k];
-        unsigned high = lanes_above<T>(g, bound[k]) & lanes;
+        unsigned high = lanes_where(g > bound[k]) & lanes;
         if (!high && next[k] >= to) continue;
         alignas(64) T gain[N];
         store(gain, g);
@@ -337,7 +337,7 @@ class PairAscent final : public Driver<T, RowAscent> {
           T sum = 0;
           for (int64_t l = 0; l < N; ++l) sum += lanes >> l & 1 && gain[l] > 0 ? gain[l] : 0;
           found[k].leave(sum);
-          high &= lanes_above<T>(g, found[k].bound());
+          high &= lanes_where(g > found[k].bound());
         }
         for (; high; high &= high - 1)
           found[k].take(from + __builtin_ctz(high), gain[__builtin_ctz(high)], room[k]);

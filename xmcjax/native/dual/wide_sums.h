@@ -9,16 +9,14 @@ namespace xmcjax::XMCJAX_ISA {
 
 // As many numbers of T as a register has doubles.
 template <class T>
-struct Some {
-  typedef T type __attribute__((vector_size(kWide<double> * sizeof(T))));
-};
+using Some = typename VectorOf<T, int(sizeof(T)) * kWide<double>>::type;
 
 // The numbers of a vector from `first` on, in double.
 template <class T>
 inline Vec<double> widened(const Vec<T>& v, int first) {
   alignas(64) double wide[kLanes<double>];
   for (int part = 0; part < kLanes<double>; part += kWide<double>) {
-    typename Some<T>::type some;
+    Some<T> some;
     std::memcpy(&some, reinterpret_cast<const T*>(&v) + first + part, sizeof(some));
     store_wide(wide + part, __builtin_convertvector(some, Wide<double>));
   }
@@ -29,7 +27,7 @@ template <class T>
 inline Vec<T> narrow(const double* wide) {
   Vec<T> v;
   for (int first = 0; first < kLanes<T>; first += kWide<double>) {
-    const auto some = __builtin_convertvector(load_wide(wide + first), typename Some<T>::type);
+    const auto some = __builtin_convertvector(load_wide(wide + first), Some<T>);
     std::memcpy(reinterpret_cast<T*>(&v) + first, &some, sizeof(some));
   }
   return v;
