@@ -89,7 +89,7 @@ void run(NewtonArgs<T>& args) {
   if (!args.shift.row_stride && !args.shift.lane_stride && *args.shift.data == T(0))
     args.shift.data = nullptr;
   const auto step = args.penalty == kL2Penalty ? kernels<T>().newton_step : kernels<T>().penalised_step;
-  step(args, 0, args.lanes);
+  step(args);
 }
 XMCJAX_RUNS(NewtonArgs)
 
@@ -108,14 +108,14 @@ XMCJAX_RUNS(RisenArgs)
 template <class T>
 void run(BoxArgs<T>& args) {
   if (args.m < 1) throw BadArgument("project_box: expected vectors with an entry");
-  kernels<T>().project_box(args, 0, args.batch);
+  kernels<T>().project_box(args);
 }
 XMCJAX_RUNS(BoxArgs)
 
 template <class T>
 void run(WeightedArgs<T>& args) {
   if (args.m < 1) throw BadArgument("project_weighted: expected vectors with an entry");
-  kernels<T>().project_weighted(args, 0, args.batch);
+  kernels<T>().project_weighted(args);
 }
 XMCJAX_RUNS(WeightedArgs)
 
@@ -123,7 +123,7 @@ template <class T>
 void run(TopkArgs<T>& args) {
   if (args.k < 1 || args.k > args.m)
     throw BadArgument("project_topk: expected 1 <= k <= the length of the vectors");
-  kernels<T>().project_topk(args, 0, args.batch);
+  kernels<T>().project_topk(args);
 }
 XMCJAX_RUNS(TopkArgs)
 

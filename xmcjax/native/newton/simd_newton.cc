@@ -307,12 +307,12 @@ class TileOfLoss final : public NewtonTile<T> {
 };
 
 template <class T, class Loss>
-void step_tiles(const NewtonArgs<T>& args, int64_t first, int64_t last) {
+void step_tiles(const NewtonArgs<T>& args) {
   ScratchLoan<T> loan;
   Scratch<T>& scratch = *loan;
   constexpr int64_t N = kLanes<T>;
-  for (int64_t t = first; t < last; t += 2 * N) {
-    const int64_t lanes = last - t;
+  for (int64_t t = 0; t < args.lanes; t += 2 * N) {
+    const int64_t lanes = args.lanes - t;
     TileOfLoss<T, Loss> one(args, t, lanes < N ? lanes : N, scratch, scratch.tile[0]);
     TileOfLoss<T, Loss> other(args, t + N,
                               lanes < N       ? 0
@@ -326,12 +326,11 @@ void step_tiles(const NewtonArgs<T>& args, int64_t first, int64_t last) {
 }  // namespace
 
 template <class T>
-void newton_step(const NewtonArgs<T>& args, int64_t first, int64_t last) {
-  with_loss<T>(args.loss,
-               [&](auto loss) { step_tiles<T, typename decltype(loss)::type>(args, first, last); });
+void newton_step(const NewtonArgs<T>& args) {
+  with_loss<T>(args.loss, [&](auto loss) { step_tiles<T, typename decltype(loss)::type>(args); });
 }
 
-template void newton_step<float>(const NewtonArgs<float>&, int64_t, int64_t);
-template void newton_step<double>(const NewtonArgs<double>&, int64_t, int64_t);
+template void newton_step<float>(const NewtonArgs<float>&);
+template void newton_step<double>(const NewtonArgs<double>&);
 
 }  // namespace xmcjax::XMCJAX_ISA

@@ -282,11 +282,11 @@ class LaneOfLoss final : public PenalisedLane<T> {
 };
 
 template <class T, class Loss>
-void step_lanes(const NewtonArgs<T>& a, int64_t first, int64_t last) {
+void step_lanes(const NewtonArgs<T>& a) {
   constexpr int N = kLanes<T>;
   PenalisedScratch<T> s;
-  for (int64_t t = first; t < last; t += N) {
-    const int64_t width = last - t < N ? last - t : N;
+  for (int64_t t = 0; t < a.lanes; t += N) {
+    const int64_t width = a.lanes - t < N ? a.lanes - t : N;
     bool any = false;
     for (int64_t l = t; l < t + width; ++l) any |= a.status[l] == kFresh || a.status[l] == kRunning;
     if (!any) continue;
@@ -305,12 +305,11 @@ void step_lanes(const NewtonArgs<T>& a, int64_t first, int64_t last) {
 }  // namespace
 
 template <class T>
-void penalised_step(const NewtonArgs<T>& args, int64_t first, int64_t last) {
-  with_loss<T>(args.loss,
-               [&](auto loss) { step_lanes<T, typename decltype(loss)::type>(args, first, last); });
+void penalised_step(const NewtonArgs<T>& args) {
+  with_loss<T>(args.loss, [&](auto loss) { step_lanes<T, typename decltype(loss)::type>(args); });
 }
 
-template void penalised_step<float>(const NewtonArgs<float>&, int64_t, int64_t);
-template void penalised_step<double>(const NewtonArgs<double>&, int64_t, int64_t);
+template void penalised_step<float>(const NewtonArgs<float>&);
+template void penalised_step<double>(const NewtonArgs<double>&);
 
 }  // namespace xmcjax::XMCJAX_ISA

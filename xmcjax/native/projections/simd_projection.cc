@@ -11,10 +11,10 @@ namespace xmcjax::XMCJAX_ISA {
 constexpr int64_t kPasses = 4;  // over a vector, about
 
 template <class T>
-void project_box(const BoxArgs<T>& args, int64_t first, int64_t last) {
+void project_box(const BoxArgs<T>& args) {
   std::vector<double> work(projection_work(args.m));
   const Poll poll;
-  for (int64_t i = first; i < last; ++i, poll(kPasses * args.m)) {
+  for (int64_t i = 0; i < args.batch; ++i, poll(kPasses * args.m)) {
     const T* b = args.b + i * args.m;
     const double r = double(args.radius[i]), upper = double(args.upper[i]);
     const Clip<T> c = args.at_most ? capped_simplex(b, args.m, r, upper, double(args.rho[i]), work.data())
@@ -25,11 +25,11 @@ void project_box(const BoxArgs<T>& args, int64_t first, int64_t last) {
 }
 
 template <class T>
-void project_weighted(const WeightedArgs<T>& args, int64_t first, int64_t last) {
+void project_weighted(const WeightedArgs<T>& args) {
   const int64_t m = args.m;
   std::vector<double> work(projection::weighted_work(m));
   const Poll poll;
-  for (int64_t i = first; i < last; ++i, poll(2 * kPasses * m)) {
+  for (int64_t i = 0; i < args.batch; ++i, poll(2 * kPasses * m)) {
     const int64_t at = i * m;
     weighted_knapsack(args.b + at, double(args.radius[i]), args.lower + at, args.upper + at,
                       args.weights + at, m, work.data(), args.x + at, args.threshold + i);
@@ -37,10 +37,10 @@ void project_weighted(const WeightedArgs<T>& args, int64_t first, int64_t last) 
 }
 
 template <class T>
-void project_topk(const TopkArgs<T>& args, int64_t first, int64_t last) {
+void project_topk(const TopkArgs<T>& args) {
   std::vector<double> work(projection_work(args.m));
   const Poll poll;
-  for (int64_t i = first; i < last; ++i, poll(kPasses * args.m)) {
+  for (int64_t i = 0; i < args.batch; ++i, poll(kPasses * args.m)) {
     const T* b = args.b + i * args.m;
     const Clip<T> c =
         topk_simplex(b, args.m, args.k, double(args.radius[i]), double(args.rho[i]), work.data());
@@ -50,11 +50,11 @@ void project_topk(const TopkArgs<T>& args, int64_t first, int64_t last) {
   }
 }
 
-template void project_box<float>(const BoxArgs<float>&, int64_t, int64_t);
-template void project_box<double>(const BoxArgs<double>&, int64_t, int64_t);
-template void project_weighted<float>(const WeightedArgs<float>&, int64_t, int64_t);
-template void project_weighted<double>(const WeightedArgs<double>&, int64_t, int64_t);
-template void project_topk<float>(const TopkArgs<float>&, int64_t, int64_t);
-template void project_topk<double>(const TopkArgs<double>&, int64_t, int64_t);
+template void project_box<float>(const BoxArgs<float>&);
+template void project_box<double>(const BoxArgs<double>&);
+template void project_weighted<float>(const WeightedArgs<float>&);
+template void project_weighted<double>(const WeightedArgs<double>&);
+template void project_topk<float>(const TopkArgs<float>&);
+template void project_topk<double>(const TopkArgs<double>&);
 
 }  // namespace xmcjax::XMCJAX_ISA
