@@ -10,9 +10,8 @@
 #include <utility>
 
 #include "core/interrupt.h"
-#include "core/parallel.h"
 #include "dual/multiclass.h"
-#include "interface/guard.h"
+#include "interface/runs.h"
 
 namespace xmcjax {
 namespace {

@@ -1,17 +1,13 @@
 // The calls of the kernels: which rows or lanes a thread takes, and what the shapes do not say about the arguments.
+#include "interface/runs.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "core/isa.h"
-#include "core/parallel.h"
-#include "interface/guard.h"
-
 namespace xmcjax {
-
-constexpr int64_t kRows = 64;  // rows are independent: pieces of so many keep the threads apart
 
 template <class T>
 void run(MatmatArgs<T>& args) {
@@ -52,15 +48,13 @@ template <class T>
 void run(PredictScoresArgs<T>& args) {
   check_features(args);
   if (!args.labels) return;
-  parallel(args.X.n, 1, args.threads,
-           [&](int64_t first, int64_t last) { kernels<T>().predict_scores(args, first, last); });
+  over_rows(args, args.X.n, 1, kernels<T>().predict_scores);
 }
 XMCJAX_RUNS(PredictScoresArgs)
 
 template <class T>
 void run(PredictFewArgs<T>& args) {
-  parallel(args.W.n, kRows, args.threads,
-           [&](int64_t first, int64_t last) { kernels<T>().predict_few(args, first, last); });
+  over_rows(args, args.W.n, kRows, kernels<T>().predict_few);
 }
 XMCJAX_RUNS(PredictFewArgs)
 
@@ -69,8 +63,7 @@ void run(PredictTopkArgs<T>& args) {
   check_features(args);
   if (args.k < 1) throw BadArgument("predict_topk: expected k >= 1");
   if (!args.labels) return;
-  parallel(args.X.n, 1, args.threads,
-           [&](int64_t first, int64_t last) { kernels<T>().predict_topk(args, first, last); });
+  over_rows(args, args.X.n, 1, kernels<T>().predict_topk);
 }
 XMCJAX_RUNS(PredictTopkArgs)
 
@@ -78,8 +71,7 @@ template <class T>
 void run(BestLabelsArgs<T>& args) {
   if (args.k < 1) throw BadArgument("best_labels: expected k >= 1");
   if (!args.labels) return;
-  parallel(args.n, 1, args.threads,
-           [&](int64_t first, int64_t last) { kernels<T>().best_labels(args, first, last); });
+  over_rows(args, args.n, 1, kernels<T>().best_labels);
 }
 XMCJAX_RUNS(BestLabelsArgs)
 
@@ -93,17 +85,8 @@ void run(NewtonArgs<T>& args) {
 }
 XMCJAX_RUNS(NewtonArgs)
 
-template <class T>
-void run(LaneLossesArgs<T>& args) {
-  kernels<T>().lane_losses(args);
-}
-XMCJAX_RUNS(LaneLossesArgs)
-
-template <class T>
-void run(RisenArgs<T>& args) {
-  kernels<T>().risen_losses(args);
-}
-XMCJAX_RUNS(RisenArgs)
+XMCJAX_RUNS_KERNEL(LaneLossesArgs, lane_losses)
+XMCJAX_RUNS_KERNEL(RisenArgs, risen_losses)
 
 template <class T>
 void run(BoxArgs<T>& args) {
@@ -173,23 +156,9 @@ void run(InstanceGapArgs<T>& args) {
 }
 XMCJAX_RUNS(InstanceGapArgs)
 
-template <class T>
-void run(SoftmaxPassArgs<T>& args) {
-  kernels<T>().softmax_pass(args);
-}
-XMCJAX_RUNS(SoftmaxPassArgs)
-
-template <class T>
-void run(SoftmaxExponentialsArgs<T>& args) {
-  kernels<T>().softmax_exponentials(args);
-}
-XMCJAX_RUNS(SoftmaxExponentialsArgs)
-
-template <class T>
-void run(SoftmaxGradientArgs<T>& args) {
-  kernels<T>().softmax_gradient(args);
-}
-XMCJAX_RUNS(SoftmaxGradientArgs)
+XMCJAX_RUNS_KERNEL(SoftmaxPassArgs, softmax_pass)
+XMCJAX_RUNS_KERNEL(SoftmaxExponentialsArgs, softmax_exponentials)
+XMCJAX_RUNS_KERNEL(SoftmaxGradientArgs, softmax_gradient)
 
 template <class T>
 void run(SoftmaxRoundArgs<T>& args) {

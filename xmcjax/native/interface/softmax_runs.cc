@@ -6,13 +6,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/isa.h"
-#include "core/parallel.h"
-#include "interface/guard.h"
+#include "interface/runs.h"
 
 namespace xmcjax {
 
-constexpr int64_t kRows = 64;  // rows are independent: pieces of so many keep the threads apart
 constexpr int64_t kSumRows = 1024;  // of a sum, which is put together in the order of the rows
 constexpr int64_t kHessianTile = 64;
 constexpr int64_t kSumGroups = 16;  // of blocks, whose products are added up in order
@@ -100,8 +97,7 @@ XMCJAX_RUNS(SoftmaxSolveArgs)
 template <class T>
 void run(SoftmaxScoresByClassArgs<T>& args) {
   check_blocks(args, "softmax_scores_by_class");
-  parallel(args.blocks, 1, args.threads,
-           [&](int64_t first, int64_t last) { kernels<T>().softmax_scores_by_class(args, first, last); });
+  over_rows(args, args.blocks, 1, kernels<T>().softmax_scores_by_class);
 }
 XMCJAX_RUNS(SoftmaxScoresByClassArgs)
 
@@ -116,8 +112,7 @@ XMCJAX_RUNS(SoftmaxGradientByClassArgs)
 template <class T>
 void run(SoftmaxBlocksArgs<T>& args) {
   check_rows(args, "softmax_blocks");
-  parallel(args.classes, 1, args.threads,
-           [&](int64_t first, int64_t last) { kernels<T>().softmax_blocks(args, first, last); });
+  over_rows(args, args.classes, 1, kernels<T>().softmax_blocks);
 }
 XMCJAX_RUNS(SoftmaxBlocksArgs)
 
@@ -186,8 +181,7 @@ XMCJAX_RUNS(SoftmaxSolveCsrArgs)
 
 template <class T>
 void run(SoftmaxProductArgs<T>& args) {
-  parallel(args.X.n, kRows, args.threads,
-           [&](int64_t first, int64_t last) { kernels<T>().softmax_product(args, first, last); });
+  over_rows(args, args.X.n, kRows, kernels<T>().softmax_product);
 }
 XMCJAX_RUNS(SoftmaxProductArgs)
 
@@ -195,8 +189,7 @@ template <class T>
 void run(SoftmaxDiagonalArgs<T>& args) {
   if (args.features != args.Xt.n + 1)
     throw BadArgument("softmax_diagonal: expected a result with a row for each feature and one more");
-  parallel(args.features, 1, args.threads,
-           [&](int64_t first, int64_t last) { kernels<T>().softmax_diagonal(args, first, last); });
+  over_rows(args, args.features, 1, kernels<T>().softmax_diagonal);
 }
 XMCJAX_RUNS(SoftmaxDiagonalArgs)
 
@@ -226,8 +219,7 @@ XMCJAX_RUNS(SoftmaxAlongByClassArgs)
 
 template <class T>
 void run(SoftmaxResidualsArgs<T>& args) {
-  parallel(args.n, kRows, args.threads,
-           [&](int64_t first, int64_t last) { kernels<T>().softmax_residuals(args, first, last); });
+  over_rows(args, args.n, kRows, kernels<T>().softmax_residuals);
 }
 XMCJAX_RUNS(SoftmaxResidualsArgs)
 
@@ -241,8 +233,7 @@ XMCJAX_RUNS(SoftmaxSteppedArgs)
 
 template <class T>
 void run(SoftmaxDistancesArgs<T>& args) {
-  parallel(args.n, kRows, args.threads,
-           [&](int64_t first, int64_t last) { kernels<T>().softmax_distances(args, first, last); });
+  over_rows(args, args.n, kRows, kernels<T>().softmax_distances);
 }
 XMCJAX_RUNS(SoftmaxDistancesArgs)
 
