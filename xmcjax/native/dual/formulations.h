@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "dual/instance_sets.h"
 #include "dual/multiclass.h"
 
 namespace xmcjax::XMCJAX_ISA {

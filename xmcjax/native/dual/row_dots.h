@@ -2,7 +2,6 @@
 #pragma once
 
 #include "core/simd.h"
-#include "dual/instance_sets.h"
 
 namespace xmcjax::XMCJAX_ISA {
 

@@ -20,6 +20,7 @@
 #include "dual/class_lists.h"
 #include "dual/driver.h"
 #include "dual/fetching.h"
+#include "dual/instance_sets.h"
 #include "dual/panels.h"
 
 namespace xmcjax::XMCJAX_ISA {

@@ -15,6 +15,7 @@
 #include "core/interrupt.h"
 #include "dual/cholesky.h"
 #include "dual/driver.h"
+#include "projections/projection_math.h"
 
 namespace xmcjax::XMCJAX_ISA {
 namespace {
