@@ -118,6 +118,11 @@ template <class T>
 using Wide = typename VectorOf<T, kRegister>::type;
 template <class T>
 constexpr int kWide = kRegister / sizeof(T);
+// A length of whole registers.
+template <class T>
+inline int64_t whole(int64_t count) {
+  return (count + kWide<T> - 1) / kWide<T> * kWide<T>;
+}
 
 // Loads and stores of a vector of any width, wherever p points.
 template <class V>
@@ -413,5 +418,14 @@ inline T total(const void* v) {
 }
 inline double total(Wide<double> v) { return total<double>(&v); }
 inline float total(Wide<float> v) { return total<float>(&v); }
+
+// y += a x over `length` entries, not necessarily whole vectors.
+template <class T>
+inline void add_scaled(T a, const T* x, int64_t length, T* y) {
+  constexpr int N = kWide<T>;
+  int64_t j = 0;
+  for (; j + N <= length; j += N) store_wide(y + j, load_wide(y + j) + a * load_wide(x + j));
+  for (; j < length; ++j) y[j] += a * x[j];
+}
 
 }  // namespace xmcjax::XMCJAX_ISA

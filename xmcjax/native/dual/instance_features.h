@@ -10,16 +10,12 @@
 #include <cstring>
 
 #include "core/aligned.h"
+#include "core/csr_rows.h"
 #include "core/interrupt.h"
 #include "core/isa.h"
 #include "dual/row_dots.h"
 
 namespace xmcjax::XMCJAX_ISA {
-
-template <class T>
-inline int64_t whole(int64_t count) {
-  return (count + kWide<T> - 1) / kWide<T> * kWide<T>;
-}
 
 // Features of one kind. The calls are few beside the work of each: a virtual one costs nothing, and the code of a
 // visit is compiled once for all kinds.
@@ -158,33 +154,11 @@ class CsrFeatures final : public Features<T> {
   static constexpr bool kInBlocks = false;  // products among sparse rows cost more than scores
 
   CsrFeatures(const InstanceDualArgs<T>& args, T* weights, int64_t)
-      : X_(args.csr), m_(args.classes), W_(weights), changed_(m_) {}
+      : X_(args.csr), m_(args.classes), W_(weights), start_(m_), changed_(m_) {}
 
   void take(const int32_t* ids, int64_t) override { row_ = ids[0]; }
 
-  void scores(T* out, int64_t) const override {
-    constexpr int N = kWide<T>, kTile = 8;
-    const int64_t first = X_.offset[row_], last = X_.offset[row_ + 1];
-    int64_t j = 0;
-    for (; j + kTile * N <= m_; j += kTile * N) {
-      Wide<T> sum[kTile] = {};
-      for (int64_t k = first; k < last; ++k) {
-        const T* w = W_ + X_.column[k] * m_ + j;
-        for (int t = 0; t < kTile; ++t) sum[t] += X_.value[k] * load_wide(w + t * N);
-      }
-      for (int t = 0; t < kTile; ++t) store_wide(out + j + t * N, sum[t]);
-    }
-    for (; j + N <= m_; j += N) {
-      Wide<T> sum{};
-      for (int64_t k = first; k < last; ++k) sum += X_.value[k] * load_wide(W_ + X_.column[k] * m_ + j);
-      store_wide(out + j, sum);
-    }
-    for (int64_t t = j; t < m_; ++t) out[t] = 0;
-    for (int64_t k = first; k < last; ++k) {
-      const T* w = W_ + X_.column[k] * m_;
-      for (int64_t t = j; t < m_; ++t) out[t] += X_.value[k] * w[t];
-    }
-  }
+  void scores(T* out, int64_t) const override { row_scores<8>(X_, row_, W_, m_, start_.get(), out); }
 
   void gram(T*, int64_t) const override {}
 
@@ -195,14 +169,10 @@ class CsrFeatures final : public Features<T> {
     for (int64_t j = 0; j < m_; ++j)
       if (change[j] != 0) changed_[count++] = int32_t(j);
     if (!count) return;
-    const bool run = count * N > m_ + 3 * N;
+    if (count * N > m_ + 3 * N) return row_update(X_, row_, change, m_, W_);
     for (int64_t k = X_.offset[row_]; k < X_.offset[row_ + 1]; ++k) {
       T* w = W_ + X_.column[k] * m_;
-      if (run) {
-        add_scaled(X_.value[k], change, m_, w);
-      } else {
-        for (int64_t t = 0; t < count; ++t) w[changed_[t]] += X_.value[k] * change[changed_[t]];
-      }
+      for (int64_t t = 0; t < count; ++t) w[changed_[t]] += X_.value[k] * change[changed_[t]];
     }
   }
 
@@ -210,6 +180,7 @@ class CsrFeatures final : public Features<T> {
   Csr<T> X_;
   int64_t m_, row_ = 0;
   T* W_;
+  Zeros<T> start_;  // what scores begin with
   Zeros<int32_t> changed_;
 };
 

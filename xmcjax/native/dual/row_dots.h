@@ -65,13 +65,4 @@ inline void row_dots(const T* x, int64_t x_stride, int64_t rows, const T* w, int
   }
 }
 
-// y += a x over `length` entries, not necessarily whole vectors.
-template <class T>
-inline void add_scaled(T a, const T* x, int64_t length, T* y) {
-  constexpr int N = kWide<T>;
-  int64_t j = 0;
-  for (; j + N <= length; j += N) store_wide(y + j, load_wide(y + j) + a * load_wide(x + j));
-  for (; j < length; ++j) y[j] += a * x[j];
-}
-
 }  // namespace xmcjax::XMCJAX_ISA

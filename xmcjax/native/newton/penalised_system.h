@@ -159,10 +159,8 @@ class PenalisedSystem {
     int64_t r = 0;
     for (; r + N < padded_; r += 2 * N) a += column(s, r) * f(r), b += column(s, r + N) * f(r + N);
     if (r < padded_) a += column(s, r) * f(r);
-    LanesOf<Vec<T>> sums(a + b);
-    for (int width = N / 2; width; width /= 2)
-      for (int l = 0; l < width; ++l) sums.lane[l] += sums.lane[l + width];
-    return sums[0];
+    const Vec<T> sums = a + b;
+    return total<T, sizeof(sums)>(&sums);
   }
 
   // Σ_j h_j |change of w_j|

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/aligned.h"
+#include "core/csr_rows.h"
 #include "core/exponential.h"
 #include "core/interrupt.h"
 #include "core/isa.h"
@@ -19,81 +20,27 @@ constexpr T kNever = T(-1e30);  // log p of the entries that fill the last vecto
 // What a row costs beside its products, in entries.
 constexpr int64_t kExponentials = 40;
 
-template <class T>
-inline int64_t whole(int64_t count) {
-  return (count + kWide<T> - 1) / kWide<T> * kWide<T>;
-}
-
-template <class T>
-inline T sum_of(Wide<T> v) {
-  T all[kWide<T>];
-  store_wide(all, v);
-  for (int width = kWide<T> / 2; width; width /= 2)
-    for (int l = 0; l < width; ++l) all[l] += all[l + width];
-  return all[0];
-}
-
-// z = start + Σ_k value[k] W[column[k]], [m]
-template <class T>
-void row_scores(const Csr<T>& X, int64_t i, const T* W, int64_t m, const T* start, T* z) {
-  constexpr int N = kWide<T>, kTile = 4;
-  const int64_t first = X.offset[i], last = X.offset[i + 1];
-  int64_t j = 0;
-  for (; j + kTile * N <= m; j += kTile * N) {
-    Wide<T> sum[kTile];
-    for (int t = 0; t < kTile; ++t) sum[t] = load_wide(start + j + t * N);
-    for (int64_t k = first; k < last; ++k) {
-      const T* w = W + X.column[k] * m + j;
-      for (int t = 0; t < kTile; ++t) sum[t] += X.value[k] * load_wide(w + t * N);
-    }
-    for (int t = 0; t < kTile; ++t) store_wide(z + j + t * N, sum[t]);
-  }
-  for (; j + N <= m; j += N) {
-    Wide<T> sum = load_wide(start + j);
-    for (int64_t k = first; k < last; ++k) sum += X.value[k] * load_wide(W + X.column[k] * m + j);
-    store_wide(z + j, sum);
-  }
-  for (int64_t t = j; t < m; ++t) z[t] = start[t];
-  for (int64_t k = first; k < last; ++k) {
-    const T* w = W + X.column[k] * m;
-    for (int64_t t = j; t < m; ++t) z[t] += X.value[k] * w[t];
-  }
-}
-
-// W[column[k]] += value[k] a, a [m]
-template <class T>
-void row_update(const Csr<T>& X, int64_t i, const T* a, int64_t m, T* W) {
-  constexpr int N = kWide<T>;
-  for (int64_t k = X.offset[i]; k < X.offset[i + 1]; ++k) {
-    const T value = X.value[k];
-    T* w = W + X.column[k] * m;
-    int64_t j = 0;
-    for (; j + N <= m; j += N) store_wide(w + j, load_wide(w + j) + value * load_wide(a + j));
-    for (; j < m; ++j) w[j] += value * a[j];
-  }
-}
-
-// log p + s p = t - ν with Σ p = total: the dual variables of one instance, the others being fixed.
+// log p + s p = t - ν with Σ p = sum: the dual variables of one instance, the others being fixed.
 // `u` holds log p, at the start a guess, and p = e^u; `count` is a multiple of a vector, filled up
 // with u = kNever. Newton's method in u and ν together, quadratic near the solution. Returns the
 // number of its steps, or 0 where it did not get there: u and p are of no use then.
 constexpr int kMostSteps = 60;
 
 template <class T>
-int solve_row(const T* t, T s, T total, int64_t count, T* u, T* p) {
+int solve_row(const T* t, T s, T sum, int64_t count, T* u, T* p) {
   constexpr int N = kWide<T>;
-  const T cap = std::log(total);
+  const T cap = std::log(sum);
   for (int step = 1; step <= kMostSteps; ++step) {
     Wide<T> mass{}, drift{}, slope{};
     for (int64_t j = 0; j < count; j += N) {
-      // du_j = (t_j - ν - u_j - s p_j) / (1 + s p_j), and Σ p_j (1 + du_j) = total
+      // du_j = (t_j - ν - u_j - s p_j) / (1 + s p_j), and Σ p_j (1 + du_j) = sum
       const Wide<T> pj = load_wide(p + j);
       const Wide<T> share = pj / (1 + s * pj);
       mass += pj;
       drift += share * (load_wide(t + j) - load_wide(u + j) - s * pj);
       slope += share;
     }
-    const T nu = (sum_of<T>(mass) + sum_of<T>(drift) - total) / sum_of<T>(slope);
+    const T nu = (total(mass) + total(drift) - sum) / total(slope);
     Wide<T> moved{};
     mass = Wide<T>{};
     for (int64_t j = 0; j < count; j += N) {
@@ -106,10 +53,10 @@ int solve_row(const T* t, T s, T total, int64_t count, T* u, T* p) {
       store_wide(u + j, next);
       store_wide(p + j, pn);
     }
-    const T found = sum_of<T>(mass), distance = sum_of<T>(moved);
+    const T found = total(mass), distance = total(moved);
     if (!(found > 0)) return 0;
-    if (distance <= T(0.01) * total) {
-      const T factor = total / found, shift = std::log(factor);
+    if (distance <= T(0.01) * sum) {
+      const T factor = sum / found, shift = std::log(factor);
       for (int64_t j = 0; j < count; j += N) {
         store_wide(p + j, load_wide(p + j) * factor);
         store_wide(u + j, maximum(load_wide(u + j) + shift, wide(kNever<T>)));
@@ -161,7 +108,7 @@ class Round {
       if (!(weight > 0)) continue;
       const T s = weight * a_.squared_norms[i] / a_.l2;
       T* log_p = a_.log_p + i * m_;
-      row_scores(a_.X, i, a_.W, m_, bias_.get(), t_.get());
+      row_scores<4>(a_.X, i, a_.W, m_, bias_.get(), t_.get());
       std::memcpy(u_.get(), log_p, m_ * sizeof(T));
       for (int64_t j = m_; j < padded_; ++j) t_[j] = u_[j] = kNever<T>;
       for (int64_t j = 0; j < padded_; j += N) {
@@ -280,7 +227,7 @@ struct Exponentials {
       sums += e;
       store_wide(z + j, e);
     }
-    sum = sum_of<T>(sums);
+    sum = total(sums);
   }
 };
 
@@ -338,7 +285,7 @@ void softmax_pass(const SoftmaxPassArgs<T>& a) {
     const T weight = a.weight[i];
     poll(cost_of(a.X, i, padded));
     if (weight > 0) {
-      row_scores(a.X, i, a.W, m, bias.get(), z.get());
+      row_scores<4>(a.X, i, a.W, m, bias.get(), z.get());
       const T own = z[a.y[i]];
       const Exponentials<T> of(z.get(), m, padded);
       // log Σ e^z - z_y; the largest score and that of the class may cancel
@@ -363,7 +310,7 @@ void softmax_exponentials(const SoftmaxExponentialsArgs<T>& a) {
   const Poll poll;
   for (int64_t i = 0; i < a.X.n; ++i) {
     poll(cost_of(a.X, i, padded));
-    row_scores(a.X, i, a.W, m, bias.get(), z.get());
+    row_scores<4>(a.X, i, a.W, m, bias.get(), z.get());
     a.own[i] = a.y[i] >= 0 && a.y[i] < m ? z[a.y[i]] : T(0);
     const Exponentials<T> of(z.get(), m, padded);
     a.top[i] = of.top, a.sum[i] = of.sum;
