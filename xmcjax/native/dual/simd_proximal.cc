@@ -25,22 +25,22 @@ constexpr int kMaxSearch = 25;
 constexpr int64_t kProjection = 20;  // passes over a row that the projection costs, about
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-template <class T>
 class Proximal final : public MulticlassProximal {
   static constexpr int N = kLanes<double>;
   using V = Vec<double>;
 
  public:
+  template <class T>
   explicit Proximal(const MulticlassNewArgs<T>& args)
-      : MulticlassProximal(args.X.n), X_(args.X), y_(args.y), m_(args.classes), width_((m_ + N - 1) / N * N),
-        form_{args.formulation, args.classes, args.C}, C_(args.C), upper_(form_.upper()), ridge_(form_.ridge()),
-        W_(X_.d * width_), D_(X_.d * width_), gradient_(X_.d * width_), alpha_(X_.n * width_),
-        a_(X_.n * width_), gains_(X_.n * width_), h_(X_.n * width_), row_(width_),
+      : MulticlassProximal(args.X.n), value_(args.X.value, args.X.value + args.X.offset[args.X.n]),
+        X_{args.X.n, args.X.d, value_.data(), args.X.column, args.X.offset}, wide_(sizeof(T) == 8),
+        y_(args.y), m_(args.classes), width_((m_ + N - 1) / N * N),
+        form_{args.formulation, args.classes, args.C}, C_(args.C), upper_(form_.upper()),
+        ridge_(form_.ridge()), W_(X_.d * width_), D_(X_.d * width_), gradient_(X_.d * width_),
+        alpha_(X_.n * width_), a_(X_.n * width_), gains_(X_.n * width_), h_(X_.n * width_), row_(width_),
         work_(projection_work(width_)) {
     double longest = 0;
-    for (int64_t i = 0; i < X_.n; ++i) {
-      longest = std::max(longest, squared_norm(X_, i));
-    }
+    for (int64_t i = 0; i < X_.n; ++i) longest = std::max(longest, squared_norm(X_, i));
     reach_ = std::sqrt(2 * longest);
   }
 
@@ -71,9 +71,8 @@ class Proximal final : public MulticlassProximal {
   }
 
   void get_weights(void* out) const override {
-    T* W = static_cast<T*>(out);
-    for (int64_t j = 0; j < X_.d; ++j)
-      for (int64_t c = 0; c < m_; ++c) W[j * m_ + c] = T(W_[j * width_ + c]);
+    if (wide_) put_weights(static_cast<double*>(out));
+    else put_weights(static_cast<float*>(out));
   }
 
  protected:
@@ -94,6 +93,12 @@ class Proximal final : public MulticlassProximal {
   }
 
  private:
+  template <class T>
+  void put_weights(T* W) const {
+    for (int64_t j = 0; j < X_.d; ++j)
+      for (int64_t c = 0; c < m_; ++c) W[j * m_ + c] = T(W_[j * width_ + c]);
+  }
+
   // --- products with the rows of X
 
   // z = x_iᵀ W, `width` numbers
@@ -103,10 +108,10 @@ class Proximal final : public MulticlassProximal {
       V even{}, odd{};
       int64_t p = X_.offset[i];
       for (; p + 1 < X_.offset[i + 1]; p += 2) {
-        even += double(X_.value[p]) * load(W + X_.column[p] * width_ + t);
-        odd += double(X_.value[p + 1]) * load(W + X_.column[p + 1] * width_ + t);
+        even += X_.value[p] * load(W + X_.column[p] * width_ + t);
+        odd += X_.value[p + 1] * load(W + X_.column[p + 1] * width_ + t);
       }
-      if (p < X_.offset[i + 1]) even += double(X_.value[p]) * load(W + X_.column[p] * width_ + t);
+      if (p < X_.offset[i + 1]) even += X_.value[p] * load(W + X_.column[p] * width_ + t);
       store(z + t, even + odd);
     }
   }
@@ -117,7 +122,7 @@ class Proximal final : public MulticlassProximal {
       const V u = load(c + t);
       for (int64_t p = X_.offset[i]; p < X_.offset[i + 1]; ++p) {
         double* o = out + X_.column[p] * width_ + t;
-        store(o, load(o) + double(X_.value[p]) * u);
+        store(o, load(o) + X_.value[p] * u);
       }
     }
   }
@@ -265,22 +270,14 @@ class Proximal final : public MulticlassProximal {
     const Poll poll;
     for (int64_t p = X_.offset[i]; p < X_.offset[i + 1]; ++p) {
       double* out = block + X_.column[p] * stride;
-      const double v = s * double(X_.value[p]);
+      const double v = s * X_.value[p];
       const int64_t last = triangle ? p + 1 : X_.offset[i + 1];
       poll(last - X_.offset[i]);
       if (X_.offset[i + 1] - X_.offset[i] < X_.d) {
-        for (int64_t q = X_.offset[i]; q < last; ++q) out[X_.column[q]] += v * double(X_.value[q]);
+        for (int64_t q = X_.offset[i]; q < last; ++q) out[X_.column[q]] += v * X_.value[q];
         continue;
       }
-      const T* x = X_.value + X_.offset[i];
-      const int64_t count = last - X_.offset[i];
-      int64_t q = 0;
-      for (; q + N <= count; q += N) {
-        alignas(64) double row[N];
-        for (int l = 0; l < N; ++l) row[l] = double(x[q + l]);
-        store(out + q, load(out + q) + v * load(row));
-      }
-      for (; q < count; ++q) out[q] += v * double(x[q]);
+      add_scaled(v, X_.value + X_.offset[i], last - X_.offset[i], out);
     }
   }
 
@@ -407,7 +404,9 @@ class Proximal final : public MulticlassProximal {
     return tally.at(C_);
   }
 
-  const Csr<T> X_;
+  const std::vector<double> value_;
+  const Csr<double> X_;
+  const bool wide_;  // whether weights are asked for in double
   const int32_t* y_;
   const int64_t m_, width_;
   const Formulation form_;
@@ -425,7 +424,7 @@ class Proximal final : public MulticlassProximal {
 
 template <class T>
 MulticlassProximal* multiclass_proximal(const MulticlassNewArgs<T>& args) {
-  return new Proximal<T>(args);
+  return new Proximal(args);
 }
 template MulticlassProximal* multiclass_proximal(const MulticlassNewArgs<float>&);
 template MulticlassProximal* multiclass_proximal(const MulticlassNewArgs<double>&);
