@@ -13,6 +13,12 @@
 namespace xmcjax::XMCJAX_ISA {
 
 constexpr int kMostRegisters = 12;  // of sums; an entry and what it is multiplied by take others
+// Classes from which the sums of a product are made so: of fewer, several sums of a class do not wait for each other.
+template <class T>
+constexpr int64_t kManyClasses = 4 * kLanes<T>;
+// Registers that these classes fill at least, in parts of equal size where they are more than the most.
+template <class T>
+constexpr int kFewestRegisters = std::min(int(kManyClasses<T>) / kWide<T>, kMostRegisters / 2);
 
 // What is done with R registers of sums, those of the classes 0, N, 2 N, … and at last of `end`.
 template <class T>
@@ -44,12 +50,12 @@ template <int R, class T, class Term, class Use>
 void registers_of(int64_t count, int64_t first, int64_t last, int64_t end, const Term& term, const Use& use) {
   if (count == R) {
     register_sums<R, T>(first, last, end, term, use);
-  } else if constexpr (R > 1) {
+  } else if constexpr (R > kFewestRegisters<T>) {
     registers_of<R - 1, T>(count, first, last, end, term, use);
   }
 }
 
-// The same for m classes, a register of them at least. The last register begins before the end of the one before where
+// The same for m classes, kManyClasses at least. The last register begins before the end of the one before where
 // classes do not fill it, and works out its sums once more. term(e, k)(j) is of class k + j.
 template <class T, class Term>
 void class_sums(int64_t first, int64_t last, int64_t m, const Term& term, T* out) {
@@ -63,10 +69,6 @@ void class_sums(int64_t first, int64_t last, int64_t m, const Term& term, T* out
     begin = next;
   }
 }
-
-// Classes from which the sums of a product are made so: of fewer, several sums of a class do not wait for each other.
-template <class T>
-constexpr int64_t kManyClasses = 4 * kLanes<T>;
 
 // The rows of X V for V [X.d, m].
 template <class T>

@@ -124,10 +124,11 @@ void softmax_curved(const SoftmaxSolveCsrArgs<T>& a, const T* p, int64_t first, 
     const T *P = a.P + i * m, c = a.weight[i];
     T* u = a.U + i * m;
     double& sum = along[i - first];
-    if (product.at_once()) {
-      product(a.X, i, [&](const auto& sums, int64_t end) { sum = curved(sums, end, P, c, a.y[i], u); });
-      continue;
-    }
+    if constexpr (kManyClasses<T> <= kMostRegisters * kWide<T>)
+      if (product.at_once()) {
+        product(a.X, i, [&](const auto& sums, int64_t end) { sum = curved(sums, end, P, c, a.y[i], u); });
+        continue;
+      }
     product(a.X, i, u);
     const T own = u[a.y[i]] + bias[a.y[i]];
     Wide<T> sums{};
