@@ -49,6 +49,11 @@ class Arrays {
     if (!buffer.has_value()) throw Unfit{"argument " + std::to_string(i) + " is missing"};
     return *buffer;
   }
+  ffi::AnyBuffer out(size_t i) const {
+    auto buffer = out_.get<ffi::AnyBuffer>(i);
+    if (!buffer.has_value()) throw Unfit{"result " + std::to_string(i) + " is missing"};
+    return **buffer;
+  }
 
   template <class T>
   const T* given(size_t i, std::initializer_list<int64_t> shape) const {
@@ -57,9 +62,7 @@ class Arrays {
 
   template <class T>
   T* made(size_t i, std::initializer_list<int64_t> shape) const {
-    auto buffer = out_.get<ffi::AnyBuffer>(i);
-    if (!buffer.has_value()) throw Unfit{"result " + std::to_string(i) + " is missing"};
-    return checked<T>(**buffer, shape, "result ", i);
+    return checked<T>(out(i), shape, "result ", i);
   }
 
   // As many numbers as that, with any axes.
@@ -69,9 +72,7 @@ class Arrays {
   }
   template <class T>
   T* made_numbers(size_t i, int64_t count) const {
-    auto buffer = out_.get<ffi::AnyBuffer>(i);
-    if (!buffer.has_value()) throw Unfit{"result " + std::to_string(i) + " is missing"};
-    return counted<T>(**buffer, count, "result ", i);
+    return counted<T>(out(i), count, "result ", i);
   }
 
   // An argument that the call changes in place: XLA gives its result the same memory.
@@ -86,10 +87,9 @@ class Arrays {
   // As many numbers as that at least.
   template <class T>
   T* room(size_t i, int64_t least) const {
-    auto buffer = out_.get<ffi::AnyBuffer>(i);
-    if (!buffer.has_value() || (*buffer)->size_bytes() < size_t(least) * sizeof(T))
-      throw Unfit{"result " + std::to_string(i) + " is missing or too small"};
-    return reinterpret_cast<T*>((*buffer)->untyped_data());
+    if (out(i).size_bytes() < size_t(least) * sizeof(T))
+      throw Unfit{"result " + std::to_string(i) + " is too small"};
+    return reinterpret_cast<T*>(out(i).untyped_data());
   }
 
   int64_t size(size_t i, size_t axis) const {
