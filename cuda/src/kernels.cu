@@ -16,7 +16,7 @@ void over_panels(int32_t lanes, F&& f) {
 template <class T>
 Join<T> joined(const Rows<T>& rows, Sums<T> sums, const uint32_t* active, const Panel& panel) {
   const int32_t end = panel.first + panel.tiles * kWarp;
-  return {rows, sums, active, panel.first, panel.first, end < panel.lanes ? end : panel.lanes, panel.lanes};
+  return {rows, sums, active, panel.first, end < panel.lanes ? end : panel.lanes, panel.lanes};
 }
 
 template <class T, int TILES, bool WHOLE>
@@ -89,7 +89,7 @@ std::string product(Stream stream, const Rows<T>& rows, const T* v, Sums<T> sums
     launch(Product<T, kWide, true>::warps(rows, lanes),
            Product<T, kWide, true>{rows, v, sums, lanes, square});
   else launch(Product<T, 1>::warps(rows, lanes), Product<T, 1>{rows, v, sums, lanes, square});
-  launch(Join<T>::warps(rows, lanes), Join<T>{rows, sums, nullptr, 0, 0, lanes, lanes});
+  launch(Join<T>::warps(rows, lanes), Join<T>{rows, sums, nullptr, 0, lanes, lanes});
   return launch.fault;
 }
 

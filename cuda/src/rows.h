@@ -120,8 +120,7 @@ struct Join {
   Rows<T> rows;
   Sums<T> sums;
   const uint32_t* active;  // [m], see active_rows.h; null for all rows
-  int32_t first_lane;  // of these bits
-  int32_t first;  // lanes from here
+  int32_t first;  // lanes from here, where these bits begin
   int32_t end;  // to there
   int32_t lanes;
 
@@ -133,7 +132,7 @@ struct Join {
     const int32_t k = int32_t(warp % rows.long_rows), tile = int32_t(warp / rows.long_rows);
     const int32_t row = load(rows.longs + k), begin = load(rows.more + k), stop = load(rows.more + k + 1);
     if (begin == stop) return;  // fills the list up
-    if (active != nullptr && (active[row] >> ((first - first_lane) / kWarp + tile) & 1u) == 0) return;
+    if (active != nullptr && (active[row] >> tile & 1u) == 0) return;
     EACH(t) {
       const int32_t lane = first + tile * kWarp + t;
       if (lane < end) {
