@@ -83,7 +83,7 @@ def test_the_other_results(m, dtype):
     for at_most in (False, True):
         l, u = (0 * r, p.u) if at_most else (p.l, p.u * dtype(1.0001))
         numbers = b, r, l, u, rho if at_most else 0 * rho
-        x, tight = native.cuda_project_box(*numbers, at_most=at_most)
+        x, tight = native.projection("project_box", "cuda", at_most=at_most)(*numbers)
         theirs = plain(functools.partial(box_projection, at_most=at_most), *numbers)
         np.testing.assert_array_equal(np.isnan(x), nowhere(theirs[0], b))
         sums = np.asarray(x, np.float64).sum(-1)
@@ -92,7 +92,7 @@ def test_the_other_results(m, dtype):
         assert not np.asarray(tight)[np.isnan(sums) | off].any()
         np.testing.assert_array_equal(np.asarray(tight)[off], theirs[1][off])
     for radius in (r, np.full_like(r, np.inf)):
-        x, width, tight = native.cuda_project_topk(b, radius, rho, k=3)
+        x, width, tight = native.projection("project_topk", "cuda", k=3)(b, radius, rho)
         theirs = plain(functools.partial(topk_projection, k=3), b, radius, rho)
         np.testing.assert_array_equal(np.isnan(x), nowhere(theirs[0], b))
         np.testing.assert_array_equal(np.isnan(width), nowhere(theirs[0], b)[:, 0])
@@ -112,7 +112,7 @@ def test_ties_at_the_head(k, dtype):
         b[:10, 3:] = -np.inf
         b[20:, ::32] += 2
         r, rho = np.full(50, 2.0, dtype), rng.choice([0.0, 1.0], 50).astype(dtype)
-        ours = native.cuda_project_topk(b, r, rho, k=k)
+        ours = native.projection("project_topk", "cuda", k=k)(b, r, rho)
         theirs = plain(functools.partial(topk_projection, k=k), b, r, rho)
         for one, other in zip(ours[:2], theirs[:2], strict=True):
             np.testing.assert_allclose(one, other, atol=3e-6 if dtype == np.float32 else 1e-14)
@@ -217,8 +217,7 @@ def test_arrays_that_do_not_fit_are_refused():
     with cuda_projections.kernels():
         b, one = jnp.ones((4, 3)), jnp.ones(4)
         with pytest.raises(jax.errors.JaxRuntimeError, match="another shape or type"):
-            native.cuda_project_box(b, one, one, one, one.astype(np.float32), at_most=True)[
-                0
-            ].block_until_ready()
+            box = native.projection("project_box", "cuda", at_most=True)
+            box(b, one, one, one, one.astype(np.float32))[0].block_until_ready()
         with pytest.raises(jax.errors.JaxRuntimeError, match="k is not between"):
-            native.cuda_project_topk(b, one, one, k=4)[0].block_until_ready()
+            native.projection("project_topk", "cuda", k=4)(b, one, one)[0].block_until_ready()

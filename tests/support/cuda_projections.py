@@ -17,10 +17,10 @@ _wanted = jax.make_user_context(False)
 _as_it_is = projection_devices.on_device
 
 
-def _on_device(arguments, *, twin: Callable, cpu: str, cuda: str, **options: Any):
+def _on_device(arguments, *, twin: Callable, kernel: str, **options: Any):
     if _wanted.value:
-        return getattr(native, cuda)(*arguments, **options)
-    return _as_it_is(arguments, twin=twin, cpu=cpu, cuda=cuda, **options)
+        return native.projection(kernel, "cuda", **options)(*arguments)
+    return _as_it_is(arguments, twin=twin, kernel=kernel, **options)
 
 
 @contextlib.contextmanager

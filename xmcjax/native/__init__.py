@@ -46,20 +46,15 @@ if TYPE_CHECKING:
     from xmcjax.native._cuda import cuda_pairs as cuda_pairs
     from xmcjax.native._cuda import cuda_plane_sums as cuda_plane_sums
     from xmcjax.native._cuda import cuda_rmatmat as cuda_rmatmat
-    from xmcjax.native._cuda_projections import cuda_project_box as cuda_project_box
-    from xmcjax.native._cuda_projections import cuda_project_topk as cuda_project_topk
-    from xmcjax.native._cuda_projections import cuda_project_weighted as cuda_project_weighted
-    from xmcjax.native._cuda_projections import projections_by_kernel as projections_by_kernel
     from xmcjax.native._dual_point import Assessment as Assessment
     from xmcjax.native._ffi import available as available
     from xmcjax.native._ffi import available_here as available_here
     from xmcjax.native._ffi import call as call
-    from xmcjax.native._ffi import project_box as project_box
-    from xmcjax.native._ffi import project_topk as project_topk
-    from xmcjax.native._ffi import project_weighted as project_weighted
     from xmcjax.native._ffi import varying_like as varying_like
     from xmcjax.native._gate import Gate as Gate
     from xmcjax.native._partition import by_rows as by_rows
+    from xmcjax.native._projections import projection as projection
+    from xmcjax.native._projections import projections_by_kernel as projections_by_kernel
     from xmcjax.native._proximal import Proximal as Proximal
     from xmcjax.native._ranking_ascent import RankingAscent as RankingAscent
     from xmcjax.native._separate_ascent import Advanced as Advanced
@@ -91,24 +86,11 @@ _LATE = {
         "cuda_plane_sums",
         "cuda_rmatmat",
     ),
-    "_cuda_projections": (
-        "projections_by_kernel",
-        "cuda_project_box",
-        "cuda_project_topk",
-        "cuda_project_weighted",
-    ),
     "_dual_point": ("Assessment",),
-    "_ffi": (
-        "available",
-        "available_here",
-        "call",
-        "project_box",
-        "project_topk",
-        "project_weighted",
-        "varying_like",
-    ),
+    "_ffi": ("available", "available_here", "call", "varying_like"),
     "_gate": ("Gate",),
     "_partition": ("by_rows",),
+    "_projections": ("projection", "projections_by_kernel"),
     "_proximal": ("Proximal",),
     "_ranking_ascent": ("RankingAscent",),
     "_separate_ascent": ("Advanced", "SeparateAscent"),

@@ -18,7 +18,6 @@ from xmcjax._platform import default_platform
 from xmcjax._settings import twins_wanted
 from xmcjax.native import _library
 from xmcjax.native._calls import arranged, dtype_of
-from xmcjax.native._partition import over_rows
 from xmcjax.native._schema import ARRAYS, CALLS, METHODS
 
 
@@ -121,12 +120,6 @@ def varying_results(out: list[jax.ShapeDtypeStruct], read: Sequence[Any]) -> lis
     )
 
 
-def varying_as(b, given: Sequence[Any]) -> list[jax.Array]:
-    """Numbers of each vector or entry, varying over the axes of a mesh as b [..., m] does in shard_map."""
-    heads = (b if number.ndim == b.ndim else b[..., 0] for number in given)
-    return [jnp.where(head == head, a, a) for head, a in zip(heads, given, strict=True)]
-
-
 def _sizes(name: str, given: dict[str, Any]) -> dict[str, Any]:
     """The sizes that the arrays of a call tell; the kernel says where they disagree."""
     known: dict[str, Any] = {}
@@ -154,35 +147,3 @@ def _shape(name: str, known: dict[str, Any], sizes: Sequence[str]) -> tuple[int,
         lengths = known.get(size, size)
         shape += lengths if size == "batch" else (int(lengths),)
     return shape
-
-
-def project_box(b, radius, lower, upper, rho, *, at_most: bool):
-    """Projections between fixed bounds, of xmcjax/projections/_knapsack.py."""
-    return _over_rows("project_box", ("radius", "lower", "upper", "rho"), at_most=int(at_most))(
-        b, radius, lower, upper, rho
-    )
-
-
-def project_weighted(b, radius, lower, upper, weights):
-    """Projections between bounds of each entry, of xmcjax/projections/_weighted.py."""
-    return _over_rows("project_weighted", ("radius", "lower", "upper", "weights"))(
-        b, radius, lower, upper, weights
-    )
-
-
-def project_topk(b, radius, rho, *, k: int):
-    """Projections with a bound of 1ᵀx/k, of xmcjax/projections/_topk.py."""
-    return _over_rows("project_topk", ("radius", "rho"), k=k)(b, radius, rho)
-
-
-@functools.cache
-def _over_rows(name: str, numbers: tuple[str, ...], **options: int):
-    """(b, its numbers) -> the results of a projection, which XLA may split by rows."""
-
-    def made(b, *given):
-        fields = dict(zip(numbers, varying_as(b, given), strict=True))
-        return tuple(call(name, vmap_method="broadcast_all", b=b, **fields, **options).values())
-
-    fields = {field.name: field for field in CALLS[name]}
-    results = sum(field.kind == "OUT" for field in fields.values()) - 1
-    return over_rows(made, entries=["m" in fields[number].sizes for number in numbers], results=results)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,24 +11,17 @@ import jax
 from xmcjax import native
 
 
-def on_device(arguments: tuple[jax.Array, ...], *, twin: Callable, cpu: str, cuda: str, **options: Any):
+def on_device(arguments: tuple[jax.Array, ...], *, twin: Callable, kernel: str, **options: Any):
     """The projection of vectors [..., m], the first of the arguments.
 
     Args:
         twin: in plain JAX.
-        cpu, cuda: names of the kernels in :mod:`xmcjax.native`.
-        options: of all three.
+        kernel: name of the call in :mod:`xmcjax.native`.
+        options: of both.
     """
-    kernels = {}
-    if native.available_here():
-        kernels["cpu"] = cpu
-    if native.projections_by_kernel(arguments[0].shape):
-        kernels["cuda"] = cuda
-    if not kernels:
-        return twin(*arguments, **options)
-
-    def made(function: Callable) -> Callable:
-        return lambda *arrays: function(*arrays, **options)
-
-    chosen = {platform: made(getattr(native, name)) for platform, name in kernels.items()}
-    return jax.lax.platform_dependent(*arguments, **chosen, default=made(twin))
+    there = {"cpu": native.available_here(), "cuda": native.projections_by_kernel(arguments[0].shape)}
+    chosen = {p: native.projection(kernel, p, **options) for p, available in there.items() if available}
+    plain = functools.partial(twin, **options)
+    if not chosen:
+        return plain(*arguments)
+    return jax.lax.platform_dependent(*arguments, **chosen, default=plain)

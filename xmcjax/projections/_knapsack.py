@@ -60,11 +60,7 @@ def box_projection(b, radius, lower, upper, rho, at_most):
         x, [..., m], NaN for vectors without a solution, and 1 where 1ᵀx is held by r, else 0, [...].
     """
     return _devices.on_device(
-        (b, radius, lower, upper, rho),
-        twin=_jnp_project,
-        cpu="project_box",
-        cuda="cuda_project_box",
-        at_most=at_most,
+        (b, radius, lower, upper, rho), twin=_jnp_project, kernel="project_box", at_most=at_most
     )
 
 

@@ -161,9 +161,7 @@ def topk_projection(b, radius, rho, k):
         x, [..., m], NaN for vectors without a solution; u = 1ᵀx/k, and 1 where 1ᵀx is held by r, else 0,
         both [...].
     """
-    return _devices.on_device(
-        (b, radius, rho), twin=_jnp_project, cpu="project_topk", cuda="cuda_project_topk", k=k
-    )
+    return _devices.on_device((b, radius, rho), twin=_jnp_project, kernel="project_topk", k=k)
 
 
 @topk_projection.defjvp

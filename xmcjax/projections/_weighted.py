@@ -34,12 +34,8 @@ _RESTS, _SMALLER = {4: 6, 8: 3}, 1 / 1024
 @jax.custom_jvp
 def weighted_projection(b, radius, lower, upper, weights):
     """(x [..., m], NaN where there is no solution, and t [...]); all but the radius [...] are [..., m]."""
-    return _devices.on_device(
-        (b, radius, lower, upper, weights),
-        twin=_jnp_project,
-        cpu="project_weighted",
-        cuda="cuda_project_weighted",
-    )
+    arguments = b, radius, lower, upper, weights
+    return _devices.on_device(arguments, twin=_jnp_project, kernel="project_weighted")
 
 
 def _jnp_project(b, radius, lower, upper, weights):
