@@ -62,7 +62,7 @@ struct Folded {
 Folded folded(Launches& launch, double* in, int32_t count, int64_t width) {
   for (; count > kFold; count = (count + kFold - 1) / kFold) {
     double* out = in + count * width;
-    launch(Fold<double>::warps(count, width), Fold<double>{in, out, count, width});
+    launch(Fold::warps(count, width), Fold{in, out, count, width});
     in = out;
   }
   return {in, count};
@@ -161,7 +161,7 @@ template <class T, int LOSS>
 std::string plane_sums_of(Stream stream, const PlaneArguments<T>& a) {
   Launches launch(stream);
   const int32_t count = (a.n + kRows - 1) / kRows, tiles = (a.lanes + kWarp - 1) / kWarp;
-  const int64_t width = int64_t(kSums) * a.lanes;
+  const int32_t width = kSums * a.lanes;
   launch(
       int64_t(count) * tiles,
       PlaneSums<T, LOSS>{a.z,
@@ -176,8 +176,7 @@ std::string plane_sums_of(Stream stream, const PlaneArguments<T>& a) {
                          T(a.parameter),
                          a.n,
                          a.lanes});
-  const Folded last = folded(launch, a.parts, count, width);
-  launch(Fold<T>::warps(last.count, width), Fold<T>{last.at, a.out, last.count, width});
+  total(launch, a.parts, count, width, a.out, (const T*)nullptr, 0, width);
   return launch.fault;
 }
 

@@ -104,10 +104,9 @@ struct PlaneSums {
 };
 
 // 64 rows of numbers become one: out[g] = Σ in[64 g + i], from the first to the last.
-template <class Out>
 struct Fold {
   const double* in;  // [count, width]
-  Out* out;  // [⌈count / 64⌉, width]
+  double* out;  // [⌈count / 64⌉, width]
   int32_t count;
   int64_t width;
 
@@ -124,7 +123,7 @@ struct Fold {
       if (first + t < width) {
         double total = 0;
         for (int32_t i = group * kFold; i < end; ++i) total += in[i * width + first + t];
-        out[group * width + first + t] = Out(total);
+        out[group * width + first + t] = total;
       }
     }
   }

@@ -196,6 +196,15 @@ def test_sums_of_the_search(loss, n, lanes, by_row, by_lane):
     assert relative(ours, expected) < 5e-6
 
 
+def test_the_search_over_no_rows_sums_to_nothing():
+    none, one, lanes = (np.ones(shape, np.float32) for shape in ((0, 33), (1, 1), 33))
+    arguments = none, none, none.astype(np.int8), one, one, lanes, lanes, lanes > 0
+    work = jax.jit(lambda *a: cuda.cuda_plane_sums(0, 0.0, *a)).lower(*arguments).compile()
+    for _ in range(10):  # memory of the result that was not zero before
+        jax.block_until_ready([jnp.full((6, 33), jnp.nan, np.float32) for _ in range(10)])
+        assert not np.asarray(work(*arguments)).any()
+
+
 def test_the_numbers_of_the_losses_are_those_of_ids_def():
     text = (cuda_builds.SOURCES / "plane_sums.h").read_text()
     for number, name in enumerate(ids.LISTS["loss"]):
