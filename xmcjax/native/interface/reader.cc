@@ -56,7 +56,7 @@ std::string_view Reader::word(std::string_view& list) {
 
 void Reader::keep(std::string_view name, int64_t& size) {
   size = -1;
-  size_[known_++] = {name, &size};
+  size_.push_back({name, &size});
 }
 
 bool Reader::is(std::string_view size, int64_t length, bool or_one) {
@@ -66,10 +66,10 @@ bool Reader::is(std::string_view size, int64_t length, bool or_one) {
     std::from_chars(size.data(), size.data() + size.size(), number);
     return length == number;
   }
-  for (int s = 0; s < known_; ++s)
-    if (size_[s].name == size) {
-      if (*size_[s].value < 0) *size_[s].value = length;
-      return *size_[s].value == length;
+  for (const Size& known : size_)
+    if (known.name == size) {
+      if (*known.value < 0) *known.value = length;
+      return *known.value == length;
     }
   return false;
 }
@@ -96,8 +96,8 @@ std::string Reader::described(Type type, const char* sizes) {
   for (std::string_view rest = sizes; !rest.empty();) {
     std::string_view size = word(rest);
     std::string length(size);
-    for (int s = 0; s < known_; ++s)
-      if (size_[s].name == size && *size_[s].value >= 0) length = std::to_string(*size_[s].value);
+    for (const Size& known : size_)
+      if (known.name == size && *known.value >= 0) length = std::to_string(*known.value);
     lengths += (lengths.empty() ? "" : ", ") + length;
   }
   std::string text = name_of(type) + " [" + sizes + "]";
@@ -131,8 +131,8 @@ void Reader::places(const int32_t*& field, const char* name, const char* bound, 
   const Array& array = taken(kType<int32_t>, name, sizes);
   field = static_cast<const int32_t*>(array.data);
   int64_t last = -1;
-  for (int s = 0; s < known_; ++s)
-    if (size_[s].name == bound) last = *size_[s].value - 1;
+  for (const Size& known : size_)
+    if (known.name == bound) last = *known.value - 1;
   for (int64_t i = 0; i < count(array); ++i)
     if (field[i] < 0 || field[i] > last)
       refuse(std::string(name) + " from 0 to " + std::to_string(last) + ", got " + std::to_string(field[i]));

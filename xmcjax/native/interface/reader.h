@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "core/arrays.h"
 
@@ -43,7 +44,7 @@ struct Given {
 
 class Reader {
  public:
-  explicit Reader(const Given& given) : given_(given) {}
+  explicit Reader(const Given& given) : given_(given) { size_.reserve(24); }
 
   // The sizes that are called so, "lanes, k", are kept where these are.
   template <class... Size>
@@ -113,8 +114,7 @@ class Reader {
   [[noreturn]] void refuse(const std::string& what);
 
   const Given& given_;
-  Size size_[24];
-  int known_ = 0;
+  std::vector<Size> size_;
   int64_t in_ = 0, out_ = 0, entries_, ends_;
 };
 
