@@ -207,7 +207,7 @@ inline void row_add_lane(const Csr<T>& X, int64_t i, T c, T* out, int64_t stride
   row_adds<1>(X, i, &c, out, stride);
 }
 
-// z = start + Σ_k value[k] W[column[k]] of row i, [m], in tiles of so many registers.
+// z = start + Σ_k value[k] W[column[k]] of row i, [m], in tiles of so many registers; a start that is null is 0.
 template <int kTile, class T>
 void row_scores(const Csr<T>& X, int64_t i, const T* W, int64_t m, const T* start, T* z) {
   constexpr int N = kWide<T>;
@@ -215,7 +215,7 @@ void row_scores(const Csr<T>& X, int64_t i, const T* W, int64_t m, const T* star
   int64_t j = 0;
   for (; j + kTile * N <= m; j += kTile * N) {
     Wide<T> sum[kTile];
-    for (int t = 0; t < kTile; ++t) sum[t] = load_wide(start + j + t * N);
+    for (int t = 0; t < kTile; ++t) sum[t] = start ? load_wide(start + j + t * N) : Wide<T>{};
     for (int64_t k = first; k < last; ++k) {
       const T* w = W + X.column[k] * m + j;
       for (int t = 0; t < kTile; ++t) sum[t] += X.value[k] * load_wide(w + t * N);
@@ -223,11 +223,11 @@ void row_scores(const Csr<T>& X, int64_t i, const T* W, int64_t m, const T* star
     for (int t = 0; t < kTile; ++t) store_wide(z + j + t * N, sum[t]);
   }
   for (; j + N <= m; j += N) {
-    Wide<T> sum = load_wide(start + j);
+    Wide<T> sum = start ? load_wide(start + j) : Wide<T>{};
     for (int64_t k = first; k < last; ++k) sum += X.value[k] * load_wide(W + X.column[k] * m + j);
     store_wide(z + j, sum);
   }
-  for (int64_t t = j; t < m; ++t) z[t] = start[t];
+  for (int64_t t = j; t < m; ++t) z[t] = start ? start[t] : T(0);
   for (int64_t k = first; k < last; ++k) {
     const T* w = W + X.column[k] * m;
     for (int64_t t = j; t < m; ++t) z[t] += X.value[k] * w[t];

@@ -154,11 +154,13 @@ class CsrFeatures final : public Features<T> {
   static constexpr bool kInBlocks = false;  // products among sparse rows cost more than scores
 
   CsrFeatures(const InstanceDualArgs<T>& args, T* weights, int64_t)
-      : X_(args.csr), m_(args.classes), W_(weights), start_(m_), changed_(m_) {}
+      : X_(args.csr), m_(args.classes), W_(weights), changed_(m_) {}
 
   void take(const int32_t* ids, int64_t) override { row_ = ids[0]; }
 
-  void scores(T* out, int64_t) const override { row_scores<8>(X_, row_, W_, m_, start_.get(), out); }
+  void scores(T* out, int64_t) const override {
+    row_scores<8>(X_, row_, W_, m_, static_cast<const T*>(nullptr), out);
+  }
 
   void gram(T*, int64_t) const override {}
 
@@ -180,7 +182,6 @@ class CsrFeatures final : public Features<T> {
   Csr<T> X_;
   int64_t m_, row_ = 0;
   T* W_;
-  Zeros<T> start_;  // what scores begin with
   Zeros<int32_t> changed_;
 };
 
