@@ -9,7 +9,7 @@ import pytest
 from tests.attack import harness
 
 # Seconds of each attack here, after its process has started; the scripts take 600.
-SECONDS = 1
+SECONDS = 3
 # Seconds that a case may take here, beside many other tests.
 PATIENCE = 240
 ATTACKS = sorted(

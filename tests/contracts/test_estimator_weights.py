@@ -224,6 +224,18 @@ def test_a_calibration_is_that_of_the_rows_that_count():
     np.testing.assert_allclose(found[:, 1:], other.predict_proba(X), atol=1e-6)
 
 
+@pytest.mark.parametrize("formulation", FORMULATIONS)
+def test_formulations_with_weights_are_those_of_repeated_rows(formulation):
+    X, y = clusters(60, 5)
+    times = np.random.default_rng(1).integers(0, 4, len(y))
+    rows = np.repeat(np.arange(len(y)), times)
+    options = dict(formulation=formulation, C=0.7, tol=1e-10, random_state=0)
+    ours = xmcjax.MulticlassSVC(**options).fit(X, y, times)
+    other = xmcjax.MulticlassSVC(**options).fit(X[rows], y[rows])
+    assert ours.dual_gap_ <= 1e-10
+    np.testing.assert_allclose(ours.coef_, other.coef_, atol=2e-4)
+
+
 def test_a_precomputed_kernel_with_weights_is_that_of_repeated_rows():
     X, y = clusters(80, 6, classes=5)
     times = np.random.default_rng(1).integers(0, 4, len(y))

@@ -77,6 +77,7 @@ CASES_OF_DERIVATIVES = {
             ("logistic", "dense", 0.3),
             ("logistic", "dense", 0.0),
             ("logistic", "jnp", -1.0),
+            ("squared_hinge", "dense", 0.3),
             ("huber_hinge", "dense", 0.3),
             *([("logistic", "native", 0.3)] if linops.native_ready() else []),
         ]
@@ -85,6 +86,7 @@ CASES_OF_DERIVATIVES = {
         f"multinomial {path} {intercept}": (multinomial, (path, intercept))
         for path, intercept in [
             ("dense", True),
+            ("dense", False),
             *([("native", True)] if linops.native_ready() else [("jnp", True)]),
         ]
     },
@@ -94,7 +96,14 @@ CASES_OF_DERIVATIVES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES_OF_DERIVATIVES)
+# Of a curvature that jumps, as that of the Huber hinge, and of fewer weights.
+SLOW = "newton_cg squared_hinge dense 0.3", "multinomial dense False"
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CASES_OF_DERIVATIVES
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_derivatives_are_those_of_finite_differences(name, compilations):
     made, options = CASES_OF_DERIVATIVES[name]
     arguments, given = made(*options)

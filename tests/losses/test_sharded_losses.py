@@ -86,7 +86,7 @@ def check_masked(name, axes):
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14, err_msg=name)
 
-for name in AUTO:
+for name in (*AUTO, "truncated_topk_entropy", "sparsemax", "lc_bound", "dm_bound"):
     check_masked(name, {"rows", "classes"})
 check_masked("ordered_hinge", {"rows"})
 

@@ -59,7 +59,7 @@ void arithmetic() {
   const LanesOf<Vec<T>> both(select((u >= v) & (v != T(0)), u, v)), not_more(select(u <= v, v, u));
   const LanesOf<Vec<T>> most(maximum(u, v)), least(minimum(u, v)), positive(absolute(u));
   const unsigned below = lanes_where(u < v), there = nonzero_lanes(v), nonzero_or_nan = nonzero_lanes(u);
-  const unsigned above = lanes_above<T>(u, T(0.5));
+  const unsigned above = lanes_where(u > T(0.5));
   T largest = b[1], total = 0;
   const auto same = [](T one, T other) { return one == other || (one != one && other != other); };
   for (int l = 0; l < N; ++l) {

@@ -71,7 +71,10 @@ def plain(projection, *arguments):
         return [np.asarray(a) for a in jax.jit(projection)(*arguments)]
 
 
-@pytest.mark.parametrize(("m", "dtype"), [(1024, np.float64), (20_000, np.float64), (20_000, np.float32)])
+@pytest.mark.parametrize(
+    ("m", "dtype"),
+    [(5, np.float32), (1024, np.float64), (3000, np.float64), (20_000, np.float64), (20_000, np.float32)],
+)
 def test_the_other_results(m, dtype):
     """Whether the sum is that of the radius, u, and NaN in the same vectors, as in plain JAX."""
     p = cases(m, 3, 40, seed=0).astype(dtype)

@@ -72,7 +72,9 @@ ENDS = {"pass": 0, "sys.exit(75)": 75, "raise": -signal.SIGINT, "1 / 0": 1}
 
 @pytest.mark.parametrize(
     ("what", "end", "awaited"),
-    [("compile", end, True) for end in ENDS] + [("compute", "raise", True), ("compile", "raise", False)],
+    [("compile", end, True) for end in ENDS]
+    + [("compute", "raise", True), ("compile", "raise", False)]
+    + [pytest.param("compute", end, True, marks=pytest.mark.slow) for end in ENDS if end != "raise"],
 )
 def test_a_process_ends_well_while_xla_is_still_at_work(what, end, awaited, tmp_path):
     """JAX 0.10 alone crashes in the first case, and waits for ever in the other."""
