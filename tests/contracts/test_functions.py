@@ -16,8 +16,8 @@ from xmcjax.native import twins
 
 PATHS = [(name, "public") for name in FUNCTIONS if FUNCTIONS[name].oracle]
 PATHS += [(name, "twins") for name in FUNCTIONS if name.startswith("projection")]
-# Margin losses take each number by itself, and tests/losses/test_margin_losses.py has both derivatives that each
-# of them gives: of JAX's own derivatives, and of transformations, one loss tells as much.
+# Margin losses take each number by itself, and tests/losses/test_margin_losses.py has both derivatives that
+# each of them gives: of JAX's own derivatives, and of transformations, one loss tells as much.
 OF_ROWS = [name for name in FUNCTIONS if not name.startswith(("margin loss", "slopes of"))]
 OF_ROWS += ["margin loss logistic", "slopes of logistic"]
 
