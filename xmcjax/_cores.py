@@ -38,9 +38,8 @@ def blas_threads(count: int) -> Iterator[None]:
         yield
         return
     try:
-        blas = _blas().select(user_api="blas")
-        before = [library.num_threads for library in blas.lib_controllers if library.num_threads]
-        with blas.limit(limits=min([count, *before])):
+        before = [library.num_threads for library in _blas().lib_controllers if library.num_threads]
+        with _blas().limit(limits=min([count, *before])):
             yield
     finally:
         _LIMITED.release()
@@ -50,4 +49,4 @@ def blas_threads(count: int) -> Iterator[None]:
 def _blas():
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    return ThreadpoolController().select(user_api="blas")
