@@ -31,7 +31,7 @@ class Options:
         radius: of all sets but the cone.
         repeats: of every timed call.
         out: folder of the results.
-        small: k = 1 and 10, lengths 10 and 1,000, 10,000 entries, three repetitions.
+        small: k = 10, lengths 10 and 1,000, 10,000 entries, three repetitions.
         full: lengths 10 to 1,000,000, 4,000,000 entries, seven repetitions.
     """
 
@@ -50,7 +50,7 @@ class Options:
             lengths = (10, 32, 100, 316, 1_000, 3_162, 10_000, 31_623, 100_000, 316_228, 1_000_000)
             return dataclasses.replace(self, lengths=lengths, entries=4_000_000, repeats=7)
         if self.small:
-            return dataclasses.replace(self, ks=(1, 10), lengths=(10, 1_000), entries=10_000, repeats=3)
+            return dataclasses.replace(self, ks=(10,), lengths=(10, 1_000), entries=10_000, repeats=3)
         return self
 
 
