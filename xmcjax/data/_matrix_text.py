@@ -85,7 +85,9 @@ def matrix_pieces(
         else:
             head, start = None, 0
             n_rows, n_columns = _sizes(shape)
-        row_format = RowFormat(dtype, first_feature=first, n_rows=n_rows, n_features=n_columns, n_labels=0)
+        row_format = RowFormat(
+            dtype, column="column", first_feature=first, n_rows=n_rows, n_features=n_columns, n_labels=0
+        )
         for rows in reader.pieces(
             chunks, row_format, head, start, lines=int(shape is None), piece=piece, unlabelled=True
         ):

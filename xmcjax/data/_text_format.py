@@ -74,6 +74,7 @@ class RowFormat:
 
     dtype: np.dtype
     head: Head = Head.LABELS
+    column: str = "feature"  # what a column is: labels have a matrix too
     comments: bool = False  # "#" ends a line, and a line that starts with it is no row
     first_feature: int = 0  # the file's number of column 0
     first_label: int = 0
@@ -134,9 +135,9 @@ def describe(kind: Kind, row_format: RowFormat, item: bytes = b"") -> str:
                 if row_format.comments:
                     counts = "zero_based or --zero-based reads"
                 hint = f" ({counts} files that count from 0)"
-            return f"a feature index {features}{hint}"
+            return f"a {row_format.column} index {features}{hint}"
         case Kind.INDEX_TWICE:
-            return "each feature index once in a row"
+            return f"each {row_format.column} index once in a row"
         case Kind.VALUE:
             return f"a finite {row_format.dtype.name} number"
         case Kind.ROWS:

@@ -18,7 +18,7 @@ from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax.kernels._factored import Factored, Factors
 from xmcjax.kernels._functions import RBF, Kernel, Matern, check_columns, stack
-from xmcjax.kernels._points import Points
+from xmcjax.kernels._points import Points, check_points
 
 
 @methods_need_threads_of_jax
@@ -90,6 +90,7 @@ def fourier(kernel: Kernel, points: Points, rank: int, *, seed=0) -> Fourier:
     """
     if not isinstance(kernel, (RBF, Matern)):
         raise TypeError(f"random Fourier features: expected an RBF or Matern kernel, got {kernel}")
+    check_points(points)
     if not isinstance(points, Points):
         raise TypeError("random Fourier features: expected points by their features")
     if whole_number("rank", rank, 1) % 2:

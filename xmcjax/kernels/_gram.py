@@ -20,7 +20,7 @@ from xmcjax._cores import usable_cores
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree, unmarked
 from xmcjax.kernels._functions import Kernel, Linear, check_columns, stack
-from xmcjax.kernels._points import GivenProducts, Points
+from xmcjax.kernels._points import GivenProducts, Points, check_points
 from xmcjax.linops import Csr, Dense, Grouped
 
 # Bytes of one tile [L, rows, n]: it should stay in the processor's caches and be worth a matrix product.
@@ -163,6 +163,7 @@ def gram(kernel: Kernel, points: Points | GivenProducts, *, memory: float = 2**3
             them anew, tile by tile.
 
     Raises:
+        TypeError: features in the place of points.
         ValueError: a hyperparameter that is not above 0, or stacks of different lengths.
 
     Example:
@@ -170,6 +171,7 @@ def gram(kernel: Kernel, points: Points | GivenProducts, *, memory: float = 2**3
         >>> gram(RBF(1.0), points([[0.0], [1.0]])).matmat(jnp.ones((2, 1, 1), jnp.float32)).shape
         (2, 1, 1)
     """
+    check_points(points)
     kernel, count = stack(kernel, points.dtype)
     n, width = points.n, jnp.dtype(points.dtype).itemsize
     rows = _tile_rows(n, n, count, points.dtype)

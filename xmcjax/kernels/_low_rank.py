@@ -25,6 +25,7 @@ from xmcjax._pytrees import is_traced, pytree
 from xmcjax.kernels._factored import Factored, Factors
 from xmcjax.kernels._functions import Kernel, check_columns, stack
 from xmcjax.kernels._gram import cross_product
+from xmcjax.kernels._points import check_points
 
 METHODS = ("cholesky", "nystrom")
 
@@ -87,7 +88,8 @@ def low_rank(kernel: Kernel, points, rank: int, *, method: str = "cholesky", see
         seed: of the draw, for :func:`numpy.random.default_rng`.
 
     Raises:
-        TypeError: points or hyperparameters that JAX traces, with "cholesky".
+        TypeError: features in the place of points; points or hyperparameters that JAX traces, with
+            "cholesky".
         ValueError: an unknown method, a rank out of range, a hyperparameter that is not above 0.
 
     Example:
@@ -97,6 +99,7 @@ def low_rank(kernel: Kernel, points, rank: int, *, method: str = "cholesky", see
         (2, 3) [1.   1.   0.14]
     """
     name_of("method", method, METHODS)
+    check_points(points)
     rank, seed, n = whole_number("rank", rank, 1), whole_number("seed", seed, 0), points.n
     if rank > n:
         raise ValueError(f"rank: expected from 1 to {n}, the number of points, got {rank}")

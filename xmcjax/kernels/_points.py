@@ -143,6 +143,13 @@ class GivenProducts:
 
 
 @needs_threads_of_jax
+def check_points(points) -> None:
+    """That points are what :func:`points` or :func:`precomputed` has made."""
+    if not isinstance(points, Points | GivenProducts):
+        kind = type(points).__name__
+        raise TypeError(f"points: expected what points(X) or precomputed(M) returns, got {kind}")
+
+
 def points(X, dtype=None, *, like: Points | None = None, backend: str = "auto") -> Points:
     """Features as points.
 
