@@ -163,3 +163,12 @@ def test_incomplete_cholesky_refuses_what_is_traced():
         with pytest.raises(TypeError, match=r"^low_rank: .* found traced ones, .* outside jit"):
             transformed(1.0, X, "cholesky")
         assert np.all(np.isfinite(transformed(1.0, X, "nystrom")))
+
+
+@pytest.mark.parametrize(
+    "make", [kernels.gram, lambda k, X: kernels.low_rank(k, X, 2), lambda k, X: kernels.fourier(k, X, 2)]
+)
+def test_features_are_not_points(make):
+    sentence = r"^points: expected what points\(X\) or precomputed\(M\) returns, got ndarray$"
+    with pytest.raises(TypeError, match=sentence):
+        make(RBF(1.0), np.eye(3))
