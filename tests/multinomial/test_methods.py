@@ -30,9 +30,11 @@ def test_every_method_of_the_table_finds_the_minimum(method, start):
     accuracy, tol = OTHERS.get(method, (1e-6, 1e-6))
     problem = helpers.problem(X, y, 1.0, intercept=start > 0, weight=weight)
     W0 = start * np.random.default_rng(0).normal(size=(40, 7))
-    solution = multinomial.run(problem, method, multinomial.HParams(tol, 3000), W0=W0)
+    b0 = start * (3 + np.arange(7) % 2)
+    solution = multinomial.run(problem, method, multinomial.HParams(tol, 3000), W0=W0, b0=b0)
     assert solution.status == Status.CONVERGED
     W, b = np.asarray(solution.W), np.asarray(solution.bias)
+    assert abs(b.mean()) < 1e-9
     found = helpers.objective(X, y, W, b, 1.0, weight)
     expected = helpers.minimum(X, y, 1.0, weight, intercept=start > 0)
     assert expected * (1 - 1e-9) <= found <= expected * (1 + accuracy)

@@ -186,7 +186,8 @@ def run(
         hp: of the stopping rule; None for its defaults. With a tolerance of 0 the gradient alone decides.
         W0: starting weights [d, K]; None for the method's own start. With an intercept block_newton begins at
             W = 0 where G is larger at these.
-        b0: starting intercepts [K].
+        b0: starting intercepts [K], which lose their mean: it moves all scores of a row alike. Those that are
+            given to a problem without an intercept stay, and G is minimised over W beside them.
         mesh: of one axis, over which the classes are split; lc, lc_extrapolated, dm, admm, lbfgs and
             newton can. Every process of the mesh has to make the same call.
         checkpoint: a folder in which the state is kept after each iteration. Where it has one of this
@@ -218,6 +219,8 @@ def run(
     hp = HParams() if hp is None else _checked(hp)
     every = _FROM_0.check("checkpoint_seconds", checkpoint_seconds)
     W0, b0 = (a if a is None else real_array(name, a, finite=True) for name, a in (("W0", W0), ("b0", b0)))
+    if b0 is not None:
+        b0 = b0 - b0.mean()
     with Peers(mesh) as peers:
         peers.agree(lambda: _given(problem, method, hp, W0, b0, mesh, checkpoint))
         return _solved(peers, problem, method, hp, W0, b0, mesh, checkpoint, every, observe)
