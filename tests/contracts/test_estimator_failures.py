@@ -264,3 +264,10 @@ def test_every_multiclass_loss_takes_features_of_zeros(formulation, solver):
     for form in (np.asarray, sp.csr_matrix):
         model = xmcjax.MulticlassSVC(formulation, solver=solver).fit(form(np.zeros((9, 4))), y)
         assert model.status_ == Status.CONVERGED and not model.coef_.any() and model.dual_gap_ <= 1e-3
+
+
+def test_the_hinge_takes_features_of_zeros():
+    """Its curvature has no limit, and there is nothing that it could be of."""
+    for form in (np.asarray, sp.csr_matrix):
+        model = xmcjax.OneVsAllClassifier("hinge").fit(form(np.zeros((9, 4))), np.arange(9) % 3)
+        assert set(model.status_) == {Status.CONVERGED} and not sp.csr_matrix(model.coef_).toarray().any()

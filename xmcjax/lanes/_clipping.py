@@ -179,13 +179,14 @@ def make_clipping(X: Any, weight: np.ndarray, loss: MarginLoss, clip: float | No
         squares = sp.csr_array((of_entries, X.indices, X.indptr), shape=X.shape).T @ weight
     else:
         squares = np.einsum("i,ij,ij->j", weight, X, X, dtype=np.float64)
-    # where a rise cannot be told all weights stay: a loss may have any curvature, and a column no entries
+    total = squares.sum()
+    # where a rise cannot be told all weights stay: a loss may have any curvature, and columns no entries
     with np.errstate(over="ignore", invalid="ignore"):
         curvature = (0.5 * loss.most_curvature / n * squares).astype(dtype)
+        stiffness = float(loss.most_curvature * total / n)
     if clip is not None:
         return Clipping(clip, math.inf, curvature)
-    total = squares.sum()
-    r, stiffness = math.sqrt(total / weight.sum()), float(loss.most_curvature * total / n)
+    r = math.sqrt(total / weight.sum())
     of_margin = _OF_MARGIN / r if r > 0 else math.inf
     return Clipping(of_margin, _OF_NORM, curvature, stiffness, largest_norm(X), n)
 
