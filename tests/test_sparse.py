@@ -361,6 +361,7 @@ def test_an_array_becomes_rows_without_zeros(monkeypatch):
         dense[:, :0],
         dense > 0,
         (dense > 0).astype(np.int8),
+        dense + 10,
     ):
         found = sparse.of_dense(X, np.float64 if X.dtype != np.float32 else None)
         same(found, sp.csr_array(X.astype(found.dtype)))

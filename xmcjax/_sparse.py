@@ -115,14 +115,15 @@ def of_dense(X: np.ndarray, dtype=None) -> Any:
     parts = [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
     indptr = np.zeros(n + 1, np.int64)
     for part in parts:
-        indptr[part.start + 1 : part.stop + 1] = np.count_nonzero(X[part] != 0, axis=1)
+        indptr[1:][part] = d if X[part].all() else np.count_nonzero(X[part] != 0, axis=1)
     np.cumsum(indptr, out=indptr)
     index = index_type(n, d, int(indptr[-1]))
     indices, values = np.empty(indptr[-1], index), np.empty(indptr[-1], X.dtype if dtype is None else dtype)
     for part in parts:
         entries = slice(indptr[part.start], indptr[part.stop])
-        filled = np.flatnonzero(X[part] != 0)
-        indices[entries] = filled % d
+        full = entries.stop - entries.start == X[part].size  # as most are: a fifth of the time
+        filled = slice(None) if full else np.flatnonzero(X[part] != 0)
+        indices[entries] = np.tile(np.arange(d, dtype=index), len(X[part])) if full else filled % d
         values[entries] = X[part].ravel()[filled]
     matrix = sp.csr_array((values, indices, indptr.astype(index)), shape=(n, d))
     matrix.has_canonical_format = True

@@ -206,6 +206,24 @@ def test_a_lane_keeps_its_bits_in_any_company(loss, penalty, dtype):
         chex.assert_trees_all_equal(kept(fit(np.array(lanes))), [a[..., lanes] for a in kept(whole)])
 
 
+@needs_native
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_lane_that_is_searched_alone_keeps_its_bits(dtype):
+    """With weights and shifts of its own rows; 401 rows fill no whole register."""
+    X, y = lanes_problem(n=401, d=50, lanes=16, dtype=dtype)
+    rng = np.random.default_rng(8)
+    weight, shift = rng.uniform(0.5, 2, y.shape), rng.normal(size=y.shape)
+    op, loss = linops.make(X, backend="native"), losses.logistic
+
+    def fit(lanes):
+        options = dict(weight=weight[:, lanes], shift=shift[:, lanes], tolerance=1e-3)
+        state = solve(newton_cg.lane_problem(op, y[:, lanes], loss, **options))
+        return [np.asarray(getattr(state, name)) for name in ("w", "bias", "value", "steps")]
+
+    whole = fit(np.arange(16))
+    chex.assert_trees_all_equal(fit(np.array([3])), [a[..., [3]] for a in whole])
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_finished_lanes_stay_as_they_are(backend):
     X, y = lanes_problem()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -245,7 +245,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         """
         from xmcjax.lanes import check_sample_weight
 
-        options = self._options()
+        options = anew = self._options()
         # what is not finite is found in training, which names the place
         X, y = checked_data(self, X, y, multi_output=True)
         if sample_weight is not None:
@@ -268,7 +268,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         warn_of_labels(results, raised, self._problem_name, self.clip, self.max_iter)
         del results  # the weights are in coef_
         self.calibration_ = of_one_vs_all(
-            self, X, problems, self._options(), sample_weight, None, self._label_weights, splits
+            self, X, problems, anew, sample_weight, None, self._label_weights, splits
         )
         return self
 
@@ -398,9 +398,8 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         check_random_state(self.random_state)
         check_calibration(self)
         # options of the others are checked too
-        names = self.get_params().keys()
-        penalties = {name: self._made(kind, names) for name, kind in PENALTIES.items()}
-        inits = {name: self._made(kind, names) for name, kind in INITS.items()}
+        penalties = {name: self._made(kind) for name, kind in PENALTIES.items()}
+        inits = {name: self._made(kind) for name, kind in INITS.items()}
         return OneVsAll(
             loss=chosen("loss", self.loss, MARGIN_LOSSES, MarginLoss),
             penalty=chosen("penalty", self.penalty, penalties, Penalty),
@@ -408,9 +407,9 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             **{name: getattr(self, name) for name in OneVsAll.numbers()},
         )
 
-    def _made(self, kind, names: Set[str]):
+    def _made(self, kind):
         """A penalty or initialisation with those of its options that are arguments of this name."""
-        given = {field.name for field in dataclasses.fields(kind)} & names
+        given = {field.name for field in dataclasses.fields(kind)} & vars(self).keys()
         values = {name: getattr(self, name) for name in given}
         for name in ("msi_t", "pretrained"):  # None stands for their defaults
             if values.get(name, 0) is None:

@@ -88,13 +88,13 @@ def lanes_in(free: int, n: int, d: int, itemsize: int) -> int:
 
 
 def lanes_of_use(lanes: int, labels: int) -> int:
-    """So many lanes, or as many as there are labels, filled up to a multiple of 32, where these are fewer.
+    """So many lanes, or as many as there are labels, filled up to a multiple of 16, where these are fewer.
 
     Example:
         >>> lanes_of_use(4, labels=3), lanes_of_use(512, labels=40)
-        (4, 64)
+        (4, 48)
     """
-    return min(lanes, max(1, -(-labels // ON_A_CPU)) * ON_A_CPU)
+    return min(lanes, max(1, -(-labels // FEWEST)) * FEWEST)
 
 
 def whole_tiles(lanes: int) -> int:

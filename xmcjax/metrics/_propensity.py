@@ -52,6 +52,9 @@ def _key(name: str) -> str:
     return "".join(c for c in name.lower() if c not in "-_ ")
 
 
+_BY_KEY = {_key(name): constants for name, constants in PROPENSITY_PRESETS.items()}
+
+
 def propensity_preset(dataset: str) -> tuple[float, float]:
     """The constants (A, B) of a data set of the Extreme Classification Repository.
 
@@ -69,13 +72,13 @@ def propensity_preset(dataset: str) -> tuple[float, float]:
     """
     if not isinstance(dataset, str):
         raise TypeError(f"dataset: expected the name of a data set, found {dataset!r}")
-    by_key = {_key(name): constants for name, constants in PROPENSITY_PRESETS.items()}
-    if _key(dataset) not in by_key:
+    key = _key(dataset)
+    if key not in _BY_KEY:
         raise ValueError(
             f"dataset: expected one of {', '.join(PROPENSITY_PRESETS)}, found {dataset!r}; "
             "give a and b for another set"
         )
-    return by_key[_key(dataset)]
+    return _BY_KEY[key]
 
 
 def inverse_propensities(

@@ -10,6 +10,7 @@
 
 #include "core/aligned.h"
 #include "core/simd.h"
+#include "newton/all_rows.h"
 #include "newton/broad_system.h"
 #include "newton/lane_system.h"
 #include "newton/near_rows.h"
@@ -33,6 +34,8 @@ struct Scratch {
   TileScratch<T> tile[2];
   std::vector<Entry<T>> entries[kLanes<T>];  // the active rows, lane by lane
   LaneSystem<T> system;
+  LoneLane<T> lone;
+  Array<T> before;                           // [n, N], losses that a search over all rows compares with
   Array<T> slopes;                           // [n, N], those of TileScratch::active
   Array<T> sums;                             // [d, N]
   BroadSystem<T> broad;

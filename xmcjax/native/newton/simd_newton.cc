@@ -191,21 +191,31 @@ class TileOfLoss final : public NewtonTile<T> {
 
   void search_wide() override {
     constexpr unsigned kRegisterLanes = ~(~0u << kWide<T>);
+    // A pass over the tile is worth about so many over single lanes.
+    constexpr int kFew = Loss::kVanishes ? 1 : N / 4;
     const auto searches = [&](int l) { return running_[l] && wide_[l] && plane_[l].searching(); };
-    while (true) {
+    for (bool first_pass = true;; first_pass = false) {
       unsigned lanes = 0;
       for (int l = 0; l < width_; ++l) {
         t_[l] = plane_[l].t(), beta_[l] = plane_[l].beta();
         lanes |= unsigned(searches(l)) << l;
       }
-      if (!lanes) return;
+      if (__builtin_popcount(lanes) <= kFew) {
+        for (int l = 0; l < width_; ++l)
+          if (lanes >> l & 1) search_alone(l);
+        return;
+      }
+      if (first_pass) s_.before.resize(X_.n * N);
       PlaneTotals totals{};
       const Poll poll;
-      for (int64_t first = 0; first < X_.n; first += 256) {
-        const int64_t last = first + 256 < X_.n ? first + 256 : X_.n;
-        for (int part = 0; part < N; part += kWide<T>)
-          if (lanes >> part & kRegisterLanes) add_sums(part, first, last, totals);
-        poll(kPasses * 256);
+      for (int64_t first = 0; first < X_.n; first += kRowsOfSum) {
+        const int64_t last = first + kRowsOfSum < X_.n ? first + kRowsOfSum : X_.n;
+        for (int part = 0; part < N; part += kWide<T>) {
+          if (!(lanes >> part & kRegisterLanes)) continue;
+          if (first_pass) take_before(part, first, last);
+          add_sums(part, first, last, totals);
+        }
+        poll(kPasses * kRowsOfSum);
       }
       for (int l = 0; l < width_; ++l)
         if (lanes >> l & 1)
@@ -214,42 +224,66 @@ class TileOfLoss final : public NewtonTile<T> {
     }
   }
 
+  void search_alone(int l) {
+    LoneLane<T>& lane = s_.lone;
+    const Broadcast<T>&c = a_.weight, &o = a_.shift;
+    const int64_t number = first_ + l;
+    lane.take(loss_, X_.n, fresh_[l], o.data != nullptr,
+              [&](int64_t i, T& z, T& m, T& y, T& weight, T& shift) {
+                z = fresh_[l] ? T(0) : z_[i * stride_ + l];
+                m = margins(i)[l];
+                y = T(y_[i * stride_ + l]);
+                weight = c.data[i * c.row_stride + number * c.lane_stride];
+                if (o.data) shift = o.data[i * o.row_stride + number * o.lane_stride];
+              });
+    while (plane_[l].searching()) plane_[l].advance(lane.sums(loss_, plane_[l].t(), plane_[l].beta()));
+  }
+
   static Wide<T> loaded_register(const T* p) {
     if constexpr (kWide<T> == N) return loaded(p);
     else return load_wide(p);
   }
 
-  using PlaneTotals = double[6][N];  // in the order of PlaneSums
+  // z of a register of lanes, c and o.
+  struct Row {
+    Wide<T> z, c, shift;
+  };
+  Row row_of(int part, int64_t i) const {
+    Row row{select(register_of<T>(kept_, part), loaded_register(z_ + i * stride_ + part), Wide<T>{}), {}, {}};
+    row.c = register_of<T>(a_.weight.row_stride ? lanes_of(a_.weight, i) : constant_weight_, part);
+    if (a_.shift.data) row.shift = register_of<T>(lanes_of(a_.shift, i), part);
+    return row;
+  }
+
+  // The losses of some rows at (0, 0), for a register of lanes; none in a fresh one.
+  void take_before(int part, int64_t first, int64_t last) {
+    using W = Wide<T>;
+    const auto kept = register_of<T>(kept_, part);
+    for (int64_t i = first; i < last; ++i) {
+      const Row row = row_of(part, i);
+      const W y = load_signs_wide<T>(y_ + i * stride_ + part);
+      const W before = loss_before(loss_, a_.shift.data ? row.z + row.shift : row.z, y, row.c);
+      store_wide(&s_.before[i * N + part], select(kept, before, W{}));
+    }
+  }
+
+  using PlaneTotals = double[kPlaneSums][N];  // in the order of PlaneSums
   // Adds the sums over some rows for a register of lanes, whose six sums stay in registers.
   void add_sums(int part, int64_t first, int64_t last, PlaneTotals& totals) const {
     using W = Wide<T>;
     const W t = register_of<T>(t_, part), beta = register_of<T>(beta_, part);
-    const auto kept = register_of<T>(kept_, part);
-    W c = register_of<T>(constant_weight_, part), shift{};
-    W change{}, slope{}, slope_m{}, curvature{}, curvature_m{}, curvature_mm{};
+    W sums[kPlaneSums] = {};
     for (int64_t i = first; i < last; ++i) {
+      const Row row = row_of(part, i);
       const W y = load_signs_wide<T>(y_ + i * stride_ + part), m = load_wide(margins(i) + part);
-      const W z = select(kept, loaded_register(z_ + i * stride_ + part), W{});
-      if (a_.weight.row_stride) c = register_of<T>(lanes_of(a_.weight, i), part);
-      if (a_.shift.data) shift = register_of<T>(lanes_of(a_.shift, i), part);
-      W before, after, one, two;
-      loss_(a_.shift.data ? z + shift : z, y, before, one, two);
-      W at = z + t * m + beta;
-      if (a_.shift.data) at += shift;
-      loss_(at, y, after, one, two);
-      before *= c, after *= c, one *= c, two *= c;
-      change += select(kept, after - before, after);
-      slope += one;
-      slope_m += one * m;
-      curvature += two;
-      curvature_m += two * m;
-      curvature_mm += two * m * m;
+      W at = row.z + t * m + beta, terms[kPlaneSums];
+      if (a_.shift.data) at += row.shift;
+      plane_terms(loss_, at, m, y, row.c, load_wide(&s_.before[i * N + part]), terms);
+      for (int k = 0; k < kPlaneSums; ++k) sums[k] += terms[k];
     }
-    int k = 0;
-    for (const W& sum : {change, slope, slope_m, curvature, curvature_m, curvature_mm}) {
-      const LanesOf<W> lanes(sum);
+    for (int k = 0; k < kPlaneSums; ++k) {
+      const LanesOf<W> lanes(sums[k]);
       for (int l = 0; l < kWide<T>; ++l) totals[k][part + l] += lanes[l];
-      ++k;
     }
   }
 
