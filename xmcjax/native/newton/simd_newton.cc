@@ -205,14 +205,15 @@ class TileOfLoss final : public NewtonTile<T> {
           if (lanes >> l & 1) search_alone(l);
         return;
       }
-      if (first_pass) s_.before.resize(X_.n * N);
+      const bool keeps = first_pass && !Loss::kVanishes;
+      if (keeps) s_.before.resize(X_.n * N);
       PlaneTotals totals{};
       const Poll poll;
       for (int64_t first = 0; first < X_.n; first += kRowsOfSum) {
         const int64_t last = first + kRowsOfSum < X_.n ? first + kRowsOfSum : X_.n;
         for (int part = 0; part < N; part += kWide<T>) {
           if (!(lanes >> part & kRegisterLanes)) continue;
-          if (first_pass) take_before(part, first, last);
+          if (keeps) take_before(part, first, last);
           add_sums(part, first, last, totals);
         }
         poll(kPasses * kRowsOfSum);
@@ -255,16 +256,16 @@ class TileOfLoss final : public NewtonTile<T> {
     return row;
   }
 
-  // The losses of some rows at (0, 0), for a register of lanes; none in a fresh one.
+  // The losses of a row at (0, 0), for a register of lanes; none in a fresh one.
+  Wide<T> before(int part, const Row& row, Wide<T> y) const {
+    const Wide<T> loss = loss_before(loss_, a_.shift.data ? row.z + row.shift : row.z, y, row.c);
+    return select(register_of<T>(kept_, part), loss, Wide<T>{});
+  }
+  // Those of some rows are kept for all passes where they cost more than to be read.
   void take_before(int part, int64_t first, int64_t last) {
-    using W = Wide<T>;
-    const auto kept = register_of<T>(kept_, part);
-    for (int64_t i = first; i < last; ++i) {
-      const Row row = row_of(part, i);
-      const W y = load_signs_wide<T>(y_ + i * stride_ + part);
-      const W before = loss_before(loss_, a_.shift.data ? row.z + row.shift : row.z, y, row.c);
-      store_wide(&s_.before[i * N + part], select(kept, before, W{}));
-    }
+    for (int64_t i = first; i < last; ++i)
+      store_wide(&s_.before[i * N + part],
+                 before(part, row_of(part, i), load_signs_wide<T>(y_ + i * stride_ + part)));
   }
 
   using PlaneTotals = double[kPlaneSums][N];  // in the order of PlaneSums
@@ -278,7 +279,10 @@ class TileOfLoss final : public NewtonTile<T> {
       const W y = load_signs_wide<T>(y_ + i * stride_ + part), m = load_wide(margins(i) + part);
       W at = row.z + t * m + beta, terms[kPlaneSums];
       if (a_.shift.data) at += row.shift;
-      plane_terms(loss_, at, m, y, row.c, load_wide(&s_.before[i * N + part]), terms);
+      W from;
+      if constexpr (Loss::kVanishes) from = before(part, row, y);
+      else from = load_wide(&s_.before[i * N + part]);
+      plane_terms(loss_, at, m, y, row.c, from, terms);
       for (int k = 0; k < kPlaneSums; ++k) sums[k] += terms[k];
     }
     for (int k = 0; k < kPlaneSums; ++k) {
