@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +11,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from tests.support.entries import ESTIMATORS, entries, fitted
+from tests.support.entries import entries
+from tests.support.estimators import ESTIMATORS
 from tests.support.matrices import MALFORMED, classes, features, labels
 from xmcjax import estimators
 
@@ -27,6 +28,11 @@ NO_MATRIX = {
 }
 OF_LABELS = ("OneVsAllClassifier", "MultinomialLogisticRegression")  # take matrices of labels as well
 CLASSES = [name for name in ESTIMATORS if name not in OF_LABELS]
+
+
+@functools.cache
+def fitted(name: str):
+    return ESTIMATORS[name].fit(features(), classes())
 
 
 def public_methods(kind) -> dict[str, set[str]]:
@@ -47,8 +53,8 @@ def test_every_estimator_is_known():
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_every_method_that_takes_a_matrix_is_in_the_table(name):
-    known = {entry.removesuffix(" beside a dense X") for entry in entries(Path())}
+def test_every_method_that_takes_a_matrix_is_in_the_table(name, tmp_path):
+    known = {entry.removesuffix(" beside a dense X") for entry in entries(tmp_path)}
     for method, arguments in public_methods(getattr(estimators, name)).items():
         if method in NO_MATRIX or (method.startswith("set_") and method.endswith("_request")):
             assert not arguments & {"X", "y", "Y"}, method

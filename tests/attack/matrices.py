@@ -216,8 +216,8 @@ def places_of(matrix) -> tuple[list, list]:
 
 
 def same(ours, theirs) -> bool:
-    if isinstance(ours, tuple):
-        if len(ours) == 2 and np.asarray(ours[0]).shape == np.shape(ours[1]):
+    if isinstance(ours, (tuple, list)):
+        if len(ours) == 2 and isinstance(ours[0], np.ndarray) and ours[0].shape == np.shape(ours[1]):
             ours, theirs = ours[1:], theirs[1:]  # labels with their scores: a tie may fall either way
         return all(same(our, their) for our, their in zip(ours, theirs, strict=True))
     if ours is None or isinstance(ours, (bytes, str)):

@@ -20,18 +20,14 @@ import numpy as np
 import scipy.sparse as sp
 
 import xmcjax
+from tests.support import matrices
 
-N, D, M, K = 12, 5, 4, 2  # rows, features, classes, labels that count
-_RNG = np.random.default_rng(0)
-X = np.abs(_RNG.normal(size=(N, D))).astype(np.float32)
-X[_RNG.random((N, D)) < 0.3] = 0
-X[:, 0] = 1
-CLASSES = np.arange(N) % M
-LABELS = (_RNG.random((N, M)) < 0.4).astype(np.float32)
-LABELS[:M] = np.eye(M)
+FEATURES, CLASSES = matrices.features(), matrices.classes()
+LABEL_MATRIX = sp.csr_array(matrices.labels())
+(N, D), M, K = FEATURES.shape, LABEL_MATRIX.shape[1], 2  # rows, features, classes, labels that count
+X, LABELS = FEATURES.toarray(), LABEL_MATRIX.toarray()
 SIGNS = np.where(LABELS > 0, 1, -1).astype(np.int8)
-SCORES = _RNG.normal(size=(N, M)).astype(np.float32)
-FEATURES, LABEL_MATRIX = sp.csr_matrix(X), sp.csr_array(LABELS)
+SCORES = np.random.default_rng(0).normal(size=(N, M)).astype(np.float32)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,6 +21,8 @@ from xmcjax.penalties import PENALTIES
 from xmcjax.solvers import admm, instance_dual, multiclass_dual, multinomial, newton_cg, topk_sdca
 from xmcjax.solvers.kernel_multinomial import LIKELIHOODS
 
+METHODS = ("decision_function", "predict", "predict_proba", "predict_log_proba", "predict_topk", "score")
+
 
 def add(table: Table) -> None:
     """All of them."""
@@ -59,7 +61,7 @@ def _lanes(table: Table) -> None:
     table.add("lanes.check_sample_weight", lanes.check_sample_weight, dict(weight=np.ones(N), n=N))
     for name in lanes.WEIGHTINGS:
 
-        @table.of(f"lanes.Weighting({name!r})", free=("Y = one row more",))
+        @table.of(f"lanes.Weighting.weights({name!r})", free=("Y = one row more",))
         def weighted(name=name, a=0.55, b=1.5, Y=LABEL_MATRIX):
             return dataclasses.astuple(lanes.Weighting(name, a, b).weights(Y))
 
@@ -86,9 +88,7 @@ def _lanes(table: Table) -> None:
             table.add(f"inits.{kind.__name__}", started, options, cost=3)
 
     @table.of("lanes.calibrate_one_vs_all", cost=5)
-    def calibrated(
-        X=np.tile(FEATURES.toarray(), (4, 1)), Y=np.tile(LABELS, (4, 1)), cv=2, sample_weight=np.ones(4 * N)
-    ):
+    def calibrated(X=FEATURES, Y=LABEL_MATRIX, cv=2, sample_weight=np.ones(N)):
         options = lanes.OneVsAll(n_jobs=1)
         found = lanes.calibrate_one_vs_all(X, Y, options, cv=cv, sample_weight=sample_weight)
         assert found is not None
@@ -133,7 +133,8 @@ def _duals(table: Table) -> None:
     table.add(
         "solvers.multiclass_dual.run_multilabel",
         lambda **arguments: multiclass_dual.run_multilabel(**arguments).primal,
-        dict(X=FEATURES, Y=LABEL_MATRIX, C=np.ones(N), tol=0.01, max_epochs=200, seed=0, backend="auto")
+        # a tolerance at which float32 and float64 end with the same objective
+        dict(X=FEATURES, Y=LABEL_MATRIX, C=np.ones(N), tol=1e-6, max_epochs=200, seed=0, backend="auto")
         | dict(threads=1, start=np.zeros((N, M))),
         cost=2,
     )
@@ -261,11 +262,11 @@ def _estimators(table: Table) -> None:
             text = ", ".join(f"{key}={value!r}" for key, value in choice.items())
             # classes may be of any kind
             free = ("y = strings", "y = objects")
-            table.add(f"estimators.{name}({text})", fitted, arguments, cost=40, free=free)
+            table.add(f"estimators.{name}.fit({text})", fitted, arguments, cost=40, free=free)
         if name == "OneVsAllClassifier":
 
             def parts(X, y, more, classes, weight, kind=kind):
-                estimator = kind().partial_fit(X, y, classes)
+                estimator = kind(clip=0.0, tol=1e-5).partial_fit(X, y, classes)
                 return estimator.partial_fit(X, more, sample_weight=weight).decision_function(X)
 
             given = dict(X=FEATURES, y=CLASSES % 2, more=CLASSES, classes=np.arange(2), weight=np.ones(N))
@@ -287,15 +288,16 @@ def _predictions(table: Table, kind, choice: dict) -> None:
     def fitted():
         return kind(**choice).fit(X, CLASSES)
 
-    for method in ("decision_function", "predict", "predict_proba", "predict_topk"):
+    for method in METHODS:
         if hasattr(kind, method):
 
             def called(X, method=method, **more):
                 return getattr(fitted(), method)(X, **more)
 
-            arguments = dict(X=X) | (dict(k=K) if method == "predict_topk" else {})
-            name = f"estimators.{kind.__name__}.{method}"
-            table.add(name, called, arguments, cost=4, free=("X = one row more",))
+            arguments = dict(X=X) | {"predict_topk": dict(k=K), "score": dict(y=CLASSES)}.get(method, {})
+            # classes may be of any kind
+            free = ("X = one row more",) if method != "score" else ("y = strings", "y = objects")
+            table.add(f"estimators.{kind.__name__}.{method}", called, arguments, cost=4, free=free)
 
 
 def _chains(table: Table) -> None:

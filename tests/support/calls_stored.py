@@ -39,11 +39,11 @@ def add(table: Table, folder: Path) -> None:
     table.add("data.parse_transforms", data.parse_transforms, dict(names="log,idf"))
     (folder / "bounded").write_bytes(bytes(100))
 
-    @table.of("data.Dataset")
+    @table.of("data.Dataset.fingerprint")
     def described(X=FEATURES, y=sp.csr_matrix(LABELS)):
         return data.Dataset(X, y).fingerprint()
 
-    @table.of("data.Transforms", free=("X = one row more",))
+    @table.of("data.Transforms.apply", free=("X = one row more",))
     def transformed(names=["idf", "frequency"], weight=np.ones(D), order=np.arange(D), X=FEATURES):
         return data.Transforms.from_arrays(names, {"idf.weight": weight, "frequency.order": order}).apply(X)
 
@@ -172,12 +172,18 @@ def _models(table: Table, folder: Path) -> None:
     weights = np.resize(SCORES, (M, D))
 
     @table.of("models.predict_topk", free=_ROWS)
-    def best(coef=weights, intercept=BIASES, status=np.ones(M, np.int8), X=FEATURES, k=K, threads=1):
-        return models.predict_topk(models.ArrayModel(coef, intercept, status), X, k, threads=threads)
+    def best(
+        coef=weights, intercept=BIASES, status=np.ones(M, np.int8), X=FEATURES, k=K, row_block=5, threads=1
+    ):
+        model = models.ArrayModel(coef, intercept, status)
+        return models.predict_topk(model, X, k, row_block=row_block, threads=threads)
 
-    @table.of("models.Predictor", free=_ROWS)
+    @table.of("models.Predictor.predict_topk", free=_ROWS)
     def predictor(model=models.ArrayModel(weights, BIASES), X=FEATURES, k=K, n_jobs=1):
         return models.Predictor(model, n_jobs=n_jobs).predict_topk(X, k)
+
+    predicted = models.Predictor(models.ArrayModel(weights)).decision_function
+    table.add("models.Predictor.decision_function", predicted, dict(X=FEATURES), free=_ROWS)
 
     @table.of("models.decision_function", free=_ROWS)
     def scores(coef=weights, intercept=BIASES, X=FEATURES, threads=1):
@@ -229,7 +235,11 @@ def _models(table: Table, folder: Path) -> None:
 
     for method in ("weights", "dense_block", "trained", "intercept_of"):
         table.add(f"models.LinearModel.{method}", getattr(model, method), dict(first=0, last=M))
-    table.add("models.ArrayModel", models.ArrayModel(weights).dense_block, dict(first=0, last=M))
+
+    @table.of("models.ArrayModel")
+    def held(coef=weights, first=0, last=M):
+        return models.ArrayModel(coef).dense_block(first, last)
+
     table.add("models.is_trained", models.is_trained, dict(status=np.ones(M, np.int8)), free=("status",))
     table.add("models.check_vacant", models.check_vacant, dict(directory=folder / "nothing"))
 
@@ -256,7 +266,7 @@ def _calibration(table: Table, folder: Path, weights: np.ndarray) -> None:
 
     Y, rows = (np.arange(N)[:, None] % 5 == np.arange(M)).astype(float), np.arange(N)
 
-    @table.of("models.Calibrator")
+    @table.of("models.Calibrator.add")
     def fitted(n_labels=M, weight=np.ones(N), threads=1, labels=np.arange(M), Y=Y, X=FEATURES):
         calibrator = models.Calibrator(n_labels, weight, threads=threads)
         calibrator.add(labels, Y, [models.HeldOut(rows, X, models.ArrayModel(weights))])
@@ -264,6 +274,10 @@ def _calibration(table: Table, folder: Path, weights: np.ndarray) -> None:
 
     given = dict(Y=Y, cv=3, labels=np.arange(M))
     table.add("models.Calibrator.folds", models.Calibrator.folds, given, free=("Y = one row more",))
+
+    @table.of("models.Calibrator.splits", free=("Y = one row more",))
+    def left_out(Y=Y, cv=3):
+        return np.concatenate([out for _, out in models.Calibrator.splits(Y, cv)])
 
     @table.of("models.fit_temperature")
     def tempered(y=rows % M, weight=np.ones(N), threads=1, X=FEATURES):

@@ -86,7 +86,7 @@ def label_tree(Y: sp.csc_array, weight: np.ndarray | None = None) -> np.ndarray:
     n_labels = Y.shape[1]
     weighted = Y.astype(np.float64)
     if weight is not None:
-        weighted.data *= row_weights(weight, Y.shape[0])[Y.indices]
+        weighted.data *= row_weights(weight, Y.shape[0])[weighted.indices]
     counts = np.asarray(weighted.sum(axis=0)).ravel()
     together = sp.triu(Y.T @ weighted, k=1).tocoo()
     # |P_j ∪ P_k| − |P_j ∩ P_k|; one is added to every edge, since the sparse graph takes an
