@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,50 +9,10 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support.internals import admm, certified, entropic
-from tests.support.objectives import least
-from tests.support.problems import needs_native, svm_problem
-from xmcjax import TopKSVC, linops, losses
-from xmcjax.solvers import Status, instance_dual, multinomial, topk_sdca
-
-TIGHT = topk_sdca.HParams(tol=1e-9, max_epochs=10_000, block=16, sweeps=2)
-KS = [1, 2, 4]
-
-
-def make(X, y, k, *, C=0.8, kind="dense", backend="auto"):
-    if kind == "gram":
-        op = topk_sdca.Gram(jnp.asarray(X @ X.T))
-    else:
-        op = linops.make(
-            sp.csr_matrix(X) if kind == "csr" else X, backend="dense" if kind == "dense" else "auto"
-        )
-    backend = "auto" if kind == "csr" and backend == "native" else backend
-    return instance_dual.problem(
-        op, y, set_name="topk_entropy", bound=np.asarray(C, float), k=k, backend=backend
-    )
-
-
-def solve(problem, hp=TIGHT, **how):
-    return topk_sdca.run(problem, hp, topk_sdca.init(problem, jax.random.key(0), **how))
-
-
-def objective(W, X, y, k, C):
-    """P of weights [m, d], from the loss of the library, which has tests of its own."""
-    return jnp.sum(W**2) / 2 + jnp.sum(C * losses.topk_entropy(X @ W.T, y, k))
-
-
-def minimum(X, y, m, k, C):
-    """By L-BFGS on the primal."""
-    of = jax.jit(jax.value_and_grad(lambda w: objective(w.reshape(m, -1), X, y, k, C)))
-
-    def both(w):
-        value, slope = of(w)
-        return float(value), np.asarray(slope, np.float64)
-
-    return least(both, m * X.shape[1])
-
-
-def plogp(p):
-    return np.where(p > 0, p * np.log(np.maximum(p, 1e-300)), 0)
+from tests.support.problems import svm_problem
+from tests.support.topk import minimum, plogp
+from xmcjax import linops, losses
+from xmcjax.solvers import Status, multinomial, topk_sdca
 
 
 def test_the_row_map_is_a_maximum():
@@ -114,77 +72,6 @@ def test_the_row_map_takes_few_passes(k, monkeypatch):
     assert len(passes) <= 25 and np.all(np.isfinite(np.delete(u, 1, axis=0)))
 
 
-@pytest.mark.parametrize("k", KS)
-@pytest.mark.parametrize("C", [0.01, 0.8, 50.0])
-def test_the_optimum_is_that_of_the_primal(k, C):
-    X, y = svm_problem(n=14, d=3, m=5)
-    problem = make(X, y, k, C=C)
-    state = solve(problem)
-    assert state.status[0] == Status.CONVERGED
-    value = float(objective(topk_sdca.weights(problem, state)[0], X, y, k, C))
-    expected = minimum(X, y, 5, k, C)
-    found = np.array([value, state.primal[0], state.dual_objective[0]])
-    np.testing.assert_allclose(found, expected, rtol=1e-7)
-
-
-@pytest.mark.parametrize("k", KS)
-@pytest.mark.parametrize("kind", ["dense", "csr", "gram"])
-def test_the_proof_is_that_of_the_weights(k, kind):
-    for dtype, tol in ((np.float64, 1e-7), (np.float32, 1e-5)):
-        X, y = svm_problem(n=40, d=7, m=5, dtype=dtype)
-        problem = make(X, y, k, C=np.linspace(0.1, 1, 40)[None, :], kind=kind)
-        state = solve(problem, dataclasses.replace(TIGHT, tol=tol))
-        assert state.status[0] == Status.CONVERGED and state.weights.dtype == dtype
-        found = topk_sdca.proof(problem, state, 0, tol)
-        wide, C = X.astype(np.float64), np.asarray(problem.bound[0], np.float64)
-        W = wide.T @ topk_sdca.coefficients(problem, state)[0].astype(np.float64)
-        assert 0 <= found.gap <= tol
-        assert found.primal == pytest.approx(
-            float(objective(W.T, wide, y, k, C)), rel=1e-9 if tol < 1e-6 else 1e-6
-        )
-        u = found.alpha.toarray() / C[:, None]
-        own = np.zeros_like(u)
-        own[np.arange(40), y] = u.sum(axis=1)
-        V = wide.T @ (C[:, None] * (own - u))
-        dual = -np.sum(C * (plogp(u).sum(axis=1) + plogp(1 - u.sum(axis=1)))) - (V**2).sum() / 2
-        assert found.dual == pytest.approx(dual, rel=1e-6)
-
-
-@needs_native
-@pytest.mark.parametrize(
-    # what a row's variables become is a matter of k, its scores and its length alone
-    ("kind", "k"),
-    [*(("dense", k) for k in KS), ("csr", 2), ("gram", 4)],
-)
-def test_native_epochs_are_those_of_jax(k, kind):
-    X, y = svm_problem(n=30, d=7, m=6)
-    C = 0.5 * np.where(np.arange(30) % 7 != 2, 1 + np.arange(30) % 3, 0)[None, :]  # some rows are left out
-    hp = topk_sdca.HParams(block=16, sweeps=2) if kind != "csr" else topk_sdca.HParams(block=1, sweeps=1)
-    ours, twin = (make(X, y, k, C=C, kind=kind, backend=backend) for backend in ("native", "jnp"))
-    assert ours.rows is None and twin.rows is not None
-    step = jax.jit(topk_sdca.step)
-    a, b = (topk_sdca.init(p, jax.random.key(7)) for p in (ours, twin))
-    for _ in range(3):
-        a, b = step(ours, hp, a), step(twin, hp, b)
-        np.testing.assert_allclose(a.weights, b.weights, atol=1e-11)
-        np.testing.assert_allclose(a.dual, b.dual, atol=1e-11)
-        np.testing.assert_allclose(a.estimate, b.estimate, rtol=1e-8, atol=1e-14)
-    for new, old in zip(topk_sdca.objectives(ours, hp, a), topk_sdca.objectives(twin, hp, b), strict=True):
-        np.testing.assert_allclose(new, old, rtol=1e-10, atol=1e-12)
-    x = np.asarray(a.dual)[0]
-    assert not np.any(x[np.arange(30) % 7 == 2])
-    np.testing.assert_allclose(x[3], np.where(np.arange(6) == y[3], 0, C[0, 3] / 6))  # a row of zeros
-
-
-@needs_native
-def test_slots_are_added_where_they_run_out():
-    X, y = svm_problem(n=40, d=12, m=9)
-    problem = make(X, y, 2, kind="csr")
-    few = solve(problem, dataclasses.replace(TIGHT, tol=1e-6), slots=2)
-    assert few.status[0] == Status.CONVERGED and few.index.shape[2] == 8
-    np.testing.assert_allclose(few.primal[0], solve(problem).primal[0], rtol=2e-6)
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("k", [1, 3])
 def test_steps_for_all_rows_at_once(k, weighted):
@@ -193,7 +80,9 @@ def test_steps_for_all_rows_at_once(k, weighted):
     found = admm(X, y, 5, "topk_entropy", C, k)(sp.csr_array((24, 5)), 1e-9, 5000)
     assert found.gap <= 1e-9
     proof = certified(X, y, found.alpha, "topk_entropy", C, 1e-8, found.W, k)
-    assert proof.gap <= 1e-8 and proof.primal == pytest.approx(minimum(X, y, 5, k, C), rel=1e-7)
+    assert proof.gap <= 1e-8 and proof.primal == pytest.approx(
+        minimum(X, y, "topk_entropy", k, 0.0, C), rel=1e-7
+    )
 
 
 def test_what_takes_too_many_epochs_is_solved_by_steps_for_all_rows():
@@ -213,19 +102,3 @@ def test_of_one_class_it_is_the_multinomial_regression():
     other = multinomial.run(problem, "newton", multinomial.HParams(tolerance=1e-10))
     assert found.status == Status.CONVERGED
     np.testing.assert_allclose(found.W, other.W, atol=1e-4)
-
-
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_estimator(form, dtype):
-    X, y = svm_problem(n=80, d=6, m=5, dtype=dtype)
-    tol = 1e-6 if dtype == np.float64 else 1e-4
-    weight = np.random.default_rng(3).integers(0, 3, 80).astype(float)
-    kept = weight > 0
-    model = TopKSVC(3, "entropy", C=0.5, tol=tol).fit(form(X), y, weight)
-    assert model.status_ == Status.CONVERGED and model.dual_gap_ <= tol and model.coef_.dtype == dtype
-    wide = X.astype(np.float64)
-    value = float(objective(model.coef_.astype(np.float64), wide, y, 3, 0.5 * weight))
-    assert model.objective_ == pytest.approx(value, rel=1e-9 if dtype == np.float64 else 1e-6)
-    expected = minimum(wide[kept], y[kept], 5, 3, 0.5 * weight[kept])
-    assert expected * (1 - 1e-7) <= value <= expected * (1 + 1.1 * tol)
