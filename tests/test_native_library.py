@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import xmcjax
-from xmcjax.native import available, library_path
+from tests.support.problems import needs_native
+from xmcjax.native import library_path
 
 PACKAGE = Path(xmcjax.__file__).parent
 SOURCES = next((Path(f) for f in xmcjax.native.__path__ if (Path(f) / "interface" / "abi.cc").exists()), None)
 NAME = Path(str(library_path())).name
-native = pytest.mark.skipif(not available(), reason="no native kernels")
 
 # Without the site-packages, so that nothing but the two folders of a test is there.
 FIND = [
@@ -59,14 +59,14 @@ def install(site, version):
     (site / f"xmcjax-{version}.dist-info" / "METADATA").write_text(metadata)
 
 
-@native
+@needs_native
 def test_a_source_tree_uses_the_kernels_installed_from_it(folders):
     tree, site = folders
     done = run(FIND, path=[tree, site], cwd=tree)
     assert done.stdout == f"{site}/xmcjax/native/{NAME}\n", done.stderr
 
 
-@native
+@needs_native
 @pytest.mark.parametrize("change", ["sources", "version", "no compiler", "not installed"])
 def test_a_source_tree_uses_no_others(folders, change):
     tree, site = folders
@@ -147,7 +147,7 @@ jax.ffi.register_ffi_target("xmcjax_csr_matmat", other, platform="cpu")
 """
 
 
-@native
+@needs_native
 def test_info_says_that_jax_refuses_the_kernels(tmp_path):
     """Here because another handler has the name of one; a jax older than the headers refuses all."""
     done = run([sys.executable, "-c", OTHER_HANDLER + COMMAND, "info"], JAX_PLATFORMS="cpu")

@@ -79,7 +79,7 @@ except KeyboardInterrupt as error:
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_within_a_callback_of_the_collector_is_not_lost(name):
     skip_where_ignored(name)
-    done = subprocess.run([sys.executable, "-c", DROPPED, name], capture_output=True, text=True, timeout=100)
+    done = python(DROPPED, name, timeout=100)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ended 0\n", "")
 
 

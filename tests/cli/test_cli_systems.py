@@ -1,8 +1,6 @@
 """All five systems: what is trained can be predicted with, evaluated, inspected, and opened in Python."""
 
 import json
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -11,6 +9,7 @@ import scipy.sparse as sp
 
 import xmcjax as library
 from tests.support.internals import SYSTEMS
+from tests.support.processes import python
 from xmcjax.data import load_xmc, save_xmc
 from xmcjax.models import LinearModel, Predictor, read_predictions, reserved
 
@@ -168,7 +167,7 @@ np.save(sys.argv[1], Predictor(model).decision_function(X))
 assert "jax" not in sys.modules
 """
     file = trained(system).parent / f"{system}.npy"
-    subprocess.run([sys.executable, "-c", code, file], check=True, timeout=120)
+    python(code, file, check=True)
     scores = np.load(file)
     present = [label for label in range(LABELS) if label != ABSENT]
     assert (scores[:, ABSENT] == -np.inf).all()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support import dask_processes
 from tests.support import multinomial as helpers
-from tests.support.processes import ROOT, python
+from tests.support.processes import ROOT, python, running
 from xmcjax.cluster import ClusterError, connected, join_mesh, local_cluster, run_on_mesh
 
 PROGRAM = """
@@ -150,7 +150,7 @@ with connected(sys.argv[1]) if sys.argv[1:] else local_cluster(2) as client:
 
 def members(folder):
     """Processes of a mesh whose requests are in this folder."""
-    return [x for _, _, x in dask_processes.processes() if "cluster._member" in x and str(folder) in x]
+    return [x for _, _, x in running() if "cluster._member" in x and str(folder) in x]
 
 
 def endless(folder, *arguments):

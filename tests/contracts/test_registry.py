@@ -9,8 +9,8 @@ from tests.support.functions import FORMULAS, MARGINS
 from tests.support.kernel_functions import CASES as KERNEL_CASES
 from tests.support.losses import CASES as LOSS_CASES
 from tests.support.losses import MULTILABEL
+from tests.support.objectives import CURVATURES, SLOPES
 from tests.support.objectives import PENALTIES as TRIED_PENALTIES
-from tests.support.objectives import PHI
 from tests.support.projections import NUMBERS, SETS
 from tests.support.solvers import CASES as SOLVER_CASES
 from xmcjax import estimators, losses
@@ -34,7 +34,7 @@ def test_solvers_and_estimators():
 
 def test_losses():
     assert MARGINS.keys() == FORMULAS.keys() >= losses.MARGIN_LOSSES.keys()
-    assert PHI.keys() == losses.SMOOTH_LOSSES.keys()
+    assert SLOPES.keys() == CURVATURES.keys() == losses.SMOOTH_LOSSES.keys()
     functions = {name for name in losses.__all__ if inspect.isfunction(getattr(losses, name))}
     plain = {name for name in functions if not name.endswith("_conjugate")}
     assert plain - {"one_vs_all", "fenchel_young"} - MULTILABEL.keys() == prefixes(LOSS_CASES, plain)

@@ -4,14 +4,13 @@ import gzip
 import importlib.util
 import lzma
 import os
-import subprocess
-import sys
 import threading
 import zlib
 
 import numpy as np
 import pytest
 
+from tests.support.processes import python
 from xmcjax.data import DataFormatError, load, load_pieces, load_svmlight, load_xmc
 from xmcjax.models import ShardWriter, read_predictions
 
@@ -49,8 +48,7 @@ MEMBERS = {
 
 def measure(reader: str, path, **options) -> tuple[int, str]:
     """(bytes, what was said) of reading a file in a process of its own."""
-    command = [sys.executable, "-c", MEASURE, reader, str(path), repr(options)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = python(MEASURE, reader, path, repr(options), timeout=120, check=True)
     used, said = done.stdout.split(" ", 1)
     return int(used), said.strip()
 
@@ -276,8 +274,7 @@ def test_predictions_of_a_long_file_take_no_more_memory(tmp_path):
     with ShardWriter(tmp_path / "m", {"n_features": 100, "n_labels": 3, "dtype": "float32"}) as writer:
         for label in range(3):
             writer.add(label, [label], np.float32([1 + label]))
-    command = [sys.executable, "-c", PREDICT, *map(str, paths), str(tmp_path / "m")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    done = python(PREDICT, *paths, tmp_path / "m", timeout=200, check=True)
     more = int(done.stdout.splitlines()[-1])
     assert more < 40e6, more
     top = (tmp_path / "large.txt.top").read_bytes()

@@ -2,13 +2,12 @@
 
 import gzip
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support.processes import python
 from xmcjax.data import (
     ALONE,
     READERS,
@@ -108,9 +107,7 @@ print(held()["RssAnon"] - before["RssAnon"])
 def test_embeddings_are_mapped_and_not_copied(tmp_path):
     """An array of 77 MB, looked at whole, takes no memory beside the pages of the file."""
     np.lib.format.open_memmap(tmp_path / "E.npy", "w+", np.float32, (25_000, 768)).flush()
-    command = [sys.executable, "-c", MEMORY, str(tmp_path / "E.npy")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert int(done.stdout) < 25e6
+    assert int(python(MEMORY, tmp_path / "E.npy", check=True).stdout) < 25e6
 
 
 @pytest.mark.parametrize("format", ["csr", "csc", "coo"])

@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("jupytext")
 from experiments.notebooks import _convert, _links
+from tests.support.processes import python
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HEAD = "# %% [markdown]\n# # A title\n#\n# A paragraph\n# of two lines.\n#\n# More.\n\n# %%\n"
@@ -129,9 +130,7 @@ def test_what_does_not_run_is_an_error(tmp_path, code, message):
         "from pathlib import Path; from experiments.notebooks.__main__ import Failed, execute\n"
         f"try: execute('one', 8, Path({str(tmp_path)!r}))\nexcept Failed as error: print(error)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=120)
+    done = python(program, timeout=120)
     assert done.returncode == 0, done.stderr
 
     assert re.search(message, done.stdout, re.DOTALL)

@@ -8,12 +8,13 @@ import pytest
 import scipy.sparse as sp
 import threadpoolctl
 
-from tests.support.lanes import assert_same_bits, native, small, train
+from tests.support.lanes import assert_same_bits, small, train
+from tests.support.problems import needs_native
 from xmcjax import inits
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.models import ShardWriter
 
-pytestmark = native
+pytestmark = needs_native
 
 
 @pytest.fixture(scope="module")

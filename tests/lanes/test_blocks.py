@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 from tests.support.internals import blocks, clipping, device_blocks
-from tests.support.lanes import native, small
+from tests.support.lanes import small
+from tests.support.problems import needs_native
 from xmcjax import linops, losses
 from xmcjax.lanes import Job
 from xmcjax.native import put_columns, take_columns
 from xmcjax.penalties import L1, L2
 from xmcjax.solvers import newton_cg
 
-pytestmark = native
+pytestmark = needs_native
 
 
 def jobs(Y, count, d, dtype, seed):

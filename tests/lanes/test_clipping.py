@@ -7,7 +7,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.svm import LinearSVC
 
-from tests.support.lanes import assert_same_bits, margins, native, small, train
+from tests.support.lanes import assert_same_bits, margins, small, train
+from tests.support.problems import needs_native
 from xmcjax import OneVsAllClassifier, inits, losses
 from xmcjax.data import load_svmlight
 from xmcjax.lanes import LabelWeights
@@ -75,7 +76,7 @@ def test_the_threshold(C):
     assert dropped > 0 and (by_norm > 10) == (C < 1)
 
 
-@pytest.mark.parametrize("backend", ["jnp", pytest.param("native", marks=native)])
+@pytest.mark.parametrize("backend", ["jnp", pytest.param("native", marks=needs_native)])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_objectives_hardly_rise(backend, weighted):
     """Those of a clip that is too large for the features do, and are counted."""
@@ -115,7 +116,7 @@ def wide(n=80, own=20, labels=6):
 
 @pytest.mark.parametrize(
     ("backend", "tree"),
-    [("jnp", False), *(pytest.param("native", tree, marks=native) for tree in (False, True))],
+    [("jnp", False), *(pytest.param("native", tree, marks=needs_native) for tree in (False, True))],
 )
 def test_objectives_hardly_rise_where_rows_are_few(backend, tree, monkeypatch):
     """With a large C: what is dropped along a row has one sign, and the columns' rises do not add up."""
@@ -135,7 +136,7 @@ def test_objectives_hardly_rise_where_rows_are_few(backend, tree, monkeypatch):
     assert sum(len(r.indices) for r in found.values()) < 0.8 * len(now) * X.shape[1]
 
 
-@pytest.mark.parametrize("backend", ["jnp", pytest.param("native", marks=native)])
+@pytest.mark.parametrize("backend", ["jnp", pytest.param("native", marks=needs_native)])
 def test_objectives_hardly_rise_where_no_row_is_active(backend):
     """At the minimum all rows are at the margin or beyond; without some weights they are within it."""
     X, Y = wide()
@@ -145,7 +146,7 @@ def test_objectives_hardly_rise_where_no_row_is_active(backend):
     assert sum(len(r.indices) for r in found.values()) < 0.9 * len(found) * X.shape[1]
 
 
-@native
+@needs_native
 def test_objectives_hardly_rise_in_single_precision():
     """What is dropped is far smaller than the rounding of sums over all weights."""
     rng = np.random.default_rng(0)
@@ -156,7 +157,7 @@ def test_objectives_hardly_rise_in_single_precision():
         assert objective(X, Y, r, C=1e4) <= 1.00501 * r.value
 
 
-@native
+@needs_native
 def test_objectives_are_looked_at_in_a_forked_process_or_that_is_refused(monkeypatch):
     X, Y = wide()
     expected, _ = train(X, Y, C=100.0)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.lanes import native, small, train
+from tests.support.lanes import small, train
+from tests.support.problems import needs_native
 from tests.support.processes import python
 from xmcjax import inits, losses
 
 
 @pytest.mark.parametrize(
-    ("backend", "seed"), [pytest.param("native", 1, marks=native), ("jnp", 2), ("dense", 3)]
+    ("backend", "seed"), [pytest.param("native", 1, marks=needs_native), ("jnp", 2), ("dense", 3)]
 )
 def test_a_handful_and_then_none(compilations, backend, seed):
     X, Y = small(n=111 + seed, d=63, labels=25, seed=seed)  # shapes that no other test has
@@ -31,7 +32,7 @@ def test_a_handful_and_then_none(compilations, backend, seed):
     assert compilations(others) == []
 
 
-@native
+@needs_native
 @pytest.mark.parametrize("loss", [losses.logistic, losses.squared_hinge, losses.huber_hinge])
 def test_native_training_compiles_nothing(compilations, loss):
     """Not for rows that the certificate looks at, with a large C or a tiny one, either."""

@@ -9,13 +9,14 @@ import pytest
 import scipy.optimize
 import scipy.sparse as sp
 
-from tests.support.lanes import native, train, vector
+from tests.support.lanes import train, vector
+from tests.support.problems import needs_native
 from xmcjax import inits, losses
 from xmcjax.data import load_xmc
 from xmcjax.solvers import Status
 
 LOSSES = ["squared_hinge", "logistic", "huber_hinge"]
-pytestmark = native
+pytestmark = needs_native
 
 
 def made(kind, n=250, d=30, labels=8):

@@ -9,14 +9,15 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support.internals import dual_end
-from tests.support.lanes import assert_same_bits, matrix, native, signs, train
+from tests.support.lanes import assert_same_bits, matrix, signs, train
+from tests.support.problems import needs_native
 from xmcjax.inits import Zero
 from xmcjax.lanes import LabelWeights
 from xmcjax.solvers import Status
 
 N, D, LABELS = 60, 300, 4
 
-pytestmark = native
+pytestmark = needs_native
 
 
 @functools.cache

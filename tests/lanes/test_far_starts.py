@@ -12,7 +12,8 @@ import scipy.sparse as sp
 
 from tests.support import objectives
 from tests.support.internals import blocks, ranges
-from tests.support.lanes import native, small
+from tests.support.lanes import small
+from tests.support.problems import needs_native
 from xmcjax import OneVsAllClassifier, linops, losses
 from xmcjax.inits import Init, Starts
 from xmcjax.lanes import Job
@@ -63,7 +64,7 @@ class Far(Init):
 WAYS = [("squared_hinge", "l2"), ("logistic", "l2"), ("squared_hinge", "l1")]
 
 
-@pytest.mark.parametrize("form", [np.asarray, pytest.param(sp.csr_matrix, marks=native)])
+@pytest.mark.parametrize("form", [np.asarray, pytest.param(sp.csr_matrix, marks=needs_native)])
 @pytest.mark.parametrize(("loss", "penalty"), WAYS)
 def test_labels_converge_at_their_minima(loss, penalty, form):
     """Scores that were only ever added to had the rounding of the first, and no one looked."""
@@ -89,7 +90,7 @@ def stepped(block):
     return block.numbers()
 
 
-@native
+@needs_native
 @pytest.mark.parametrize("penalty", PENALTIES.values(), ids=repr)
 def test_blocks_on_the_host_and_on_the_device_begin_the_same_lanes_again(penalty):
     X, Y = small(dtype=np.float32)
@@ -118,7 +119,7 @@ def test_blocks_on_the_host_and_on_the_device_begin_the_same_lanes_again(penalty
         np.testing.assert_array_equal(found[0][1][name], found[1][1][name], err_msg=name)
 
 
-@pytest.mark.parametrize("form", [np.asarray, pytest.param(sp.csr_matrix, marks=native)])
+@pytest.mark.parametrize("form", [np.asarray, pytest.param(sp.csr_matrix, marks=needs_native)])
 def test_starts_of_ordinary_size_are_not_looked_at(form, monkeypatch):
     for kind in (blocks.HostBlock, blocks.DeviceBlock):
         monkeypatch.setattr(kind, "again", lambda *_: pytest.fail("scores were multiplied out"))

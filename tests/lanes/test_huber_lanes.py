@@ -8,11 +8,12 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support.internals import lane_certificate, lowered_step
-from tests.support.lanes import native, train
+from tests.support.lanes import train
+from tests.support.problems import needs_native
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.penalties import PENALTIES, HuberPenalty
 
-pytestmark = native
+pytestmark = needs_native
 
 
 def wide(n=100, d=150, labels=3):

@@ -8,7 +8,8 @@ import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from tests.support.lanes import assert_same_bits, matrix, native, signs, small, train, vector
+from tests.support.lanes import assert_same_bits, matrix, signs, small, train, vector
+from tests.support.problems import needs_native
 from xmcjax import losses, metrics
 from xmcjax.lanes import WEIGHTINGS, LabelWeights, Weighting
 from xmcjax.models import ArrayModel, predict_topk
@@ -71,7 +72,7 @@ def test_the_optimum_is_that_of_linear_svc(data, random_weights, name, eps, rela
         np.testing.assert_allclose(found, result.value, rtol=1e-9)
 
 
-@pytest.mark.parametrize("backend", [pytest.param("native", marks=native), "jnp", "dense"])
+@pytest.mark.parametrize("backend", [pytest.param("native", marks=needs_native), "jnp", "dense"])
 def test_logistic_with_a_free_bias_equals_scikit_learn(data, random_weights, backend):
     X, Y = data
     weights = random_weights
@@ -100,7 +101,7 @@ def test_rare_labels_come_first_more_often(data):
     assert shares[1] > shares[0] > 0
 
 
-@native
+@needs_native
 def test_bits(data, random_weights):
     """Weights of 1 change no bit; nor do block size, threads, or the labels that a lane had before."""
     X, Y = small()

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tests.support.lanes import assert_same_bits, native, small, train
+from tests.support.lanes import assert_same_bits, small, train
+from tests.support.problems import needs_native
 from tests.support.processes import CORES, kill_at_take, made_up_nodes, node_workers, watch_labels_taken
 from xmcjax import inits
 from xmcjax.cli import train as train_command
 from xmcjax.lanes import LabelWeights, OneVsAll, train_on_nodes
 from xmcjax.penalties import L1
 
-pytestmark = [native, pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")]
+pytestmark = [needs_native, pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")]
 
 
 @pytest.fixture

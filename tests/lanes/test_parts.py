@@ -8,7 +8,8 @@ import scipy.sparse as sp
 from sklearn.svm import LinearSVC
 
 from tests.support.internals import lane_certifier, lane_parts
-from tests.support.lanes import matrix, native, signs, train
+from tests.support.lanes import matrix, signs, train
+from tests.support.problems import needs_native
 from xmcjax.data import make_power_law
 from xmcjax.lanes import LabelWeights
 from xmcjax.losses import MARGIN_LOSSES
@@ -62,7 +63,7 @@ def objectives(X, Y, found, loss="squared_hinge", costs=1.0):
     return C * (costs * losses).sum(axis=0) + (W * W).sum(axis=0) / 2 + b * b / 2
 
 
-@native
+@needs_native
 def test_labels_reach_the_minimum_of_liblinear_in_fewer_steps(data, parts_taken, without_parts):
     X, Y = data
     found, summary = train(X, Y, **OPTIONS)
@@ -79,7 +80,7 @@ def test_labels_reach_the_minimum_of_liblinear_in_fewer_steps(data, parts_taken,
     assert summary.newton_steps < 0.8 * before.newton_steps and summary.cg_steps < 0.7 * before.cg_steps
 
 
-@native
+@needs_native
 @pytest.mark.parametrize("loss", ["squared_hinge", "huber_hinge"])
 @pytest.mark.parametrize("weights", ["none", "rows", "labels", "both"])
 def test_a_label_ends_with_the_whole_of_its_costs(data, loss, weights, parts_taken, without_parts):
@@ -102,7 +103,7 @@ def test_a_label_ends_with_the_whole_of_its_costs(data, loss, weights, parts_tak
     assert (values <= objectives(X, Y, before, loss, costs) * (1 + 1e-3)).all()
 
 
-@native
+@needs_native
 def test_parts_of_a_label_depend_on_no_other(data, parts_taken):
     X, Y = data
     models = [
@@ -115,7 +116,7 @@ def test_parts_of_a_label_depend_on_no_other(data, parts_taken):
         np.testing.assert_array_equal(b, models[0][1])
 
 
-@native
+@needs_native
 @pytest.mark.parametrize("options", [dict(C=1.0), dict(C=C, max_iter=50)], ids=["a small C", "few steps"])
 def test_the_whole_of_c_is_kept(data, options, parts_taken):
     _, summary = train(*data, **options)

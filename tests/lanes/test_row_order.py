@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tests.support.lanes import native, small, train, vector
+from tests.support.lanes import small, train, vector
+from tests.support.problems import needs_native
 
 
 def uneven(seed=0):
@@ -19,7 +20,7 @@ def uneven(seed=0):
     return X, Y, np.where(rng.random(150) < 0.2, 0, rng.integers(1, 4, 150).astype(float))
 
 
-@native
+@needs_native
 @pytest.mark.parametrize("wide", [False, True])
 def test_rows_of_any_length_in_any_order(wide):
     X, Y, weight = uneven()

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import objectives
-from tests.support.lanes import native
+from tests.support.problems import needs_native
 from xmcjax.inits import Zero
 from xmcjax.lanes import LabelWeights, OneVsAll, train_one_vs_all
 from xmcjax.losses import MARGIN_LOSSES
@@ -15,7 +15,7 @@ from xmcjax.solvers import Status
 
 N, D, LABELS = 40, 400, 3
 
-pytestmark = native
+pytestmark = needs_native
 
 
 @functools.cache

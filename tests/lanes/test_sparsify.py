@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tests.support.internals import sparsify
-from tests.support.lanes import assert_same_bits, margins, native, signs, small, train
+from tests.support.lanes import assert_same_bits, margins, signs, small, train
+from tests.support.problems import needs_native
 from xmcjax import losses
 from xmcjax.lanes import LabelWeights
 from xmcjax.penalties import L1, HuberPenalty
@@ -62,7 +63,7 @@ def test_the_rise_is_bounded_and_used(loss, rise, bias):
     assert dropped > 0
 
 
-@native
+@needs_native
 @pytest.mark.parametrize("form", ["sparse", "dense"])
 def test_bits(form):
     X, Y = small()

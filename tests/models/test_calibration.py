@@ -1,8 +1,6 @@
 """Calibrations: what held-out scores give, and how they are stored."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ from scipy.special import expit, log_softmax
 from sklearn.calibration import _SigmoidCalibration
 
 from tests.support.internals import calibration
+from tests.support.processes import python
 from xmcjax.models import (
     ArrayModel,
     Calibration,
@@ -461,5 +460,5 @@ X = np.ones((2, {D}), np.float32)
 labels, p = Predictor({str(tmp_path / "m")!r}).predict_topk(X, 2, probabilities=True)
 assert (0 < p).all() and (p < 1).all()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = python(code)
     assert done.returncode == 0, done.stderr

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ from safetensors.numpy import load_file
 from tests.support.internals import model_index
 from tests.support.models import LABELS, META, N_FEATURES, SIZE, expected_weights, write
 from tests.support.problems import needs_native
+from tests.support.processes import python
 from xmcjax.models import (
     ArrayModel,
     IncompleteModelError,
@@ -318,7 +317,7 @@ ended.set()
 thread.join()
 print(most[0] - before)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240)
+    done = python(program)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 40 << 20  # of 32 MB of weights and labels, and a shard
 

@@ -1,7 +1,5 @@
 """Top-k prediction in blocks against a full sort of all scores, on the host and as on a device."""
 
-import subprocess
-import sys
 import tracemalloc
 
 import jax
@@ -12,6 +10,7 @@ import scipy.sparse as sp
 from tests.support import cuda_builds
 from tests.support.internals import device_memory, device_prediction
 from tests.support.models import write
+from tests.support.processes import python
 from xmcjax import linops, native
 from xmcjax.models import (
     ArrayModel,
@@ -311,7 +310,7 @@ predict_topk(model, np.ones((2, 4)), 1), scores_above(model, np.ones((2, 4)))
 decision_function(model, np.ones((2, 4)))
 print("jax" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = python(program)
     assert done.stdout.strip() == "False", done.stderr
 
 

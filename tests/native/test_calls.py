@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -13,6 +10,7 @@ import pytest
 
 from tests.support.internals import schema
 from tests.support.problems import needs_native
+from tests.support.processes import python
 from xmcjax.native import InPlace, call, put_columns, take_columns
 from xmcjax.solvers import instance_dual, newton_cg
 
@@ -235,5 +233,4 @@ def test_what_is_no_array_of_numpy_is_one_sentence():
 
 
 def test_the_declarations_are_read_in_any_locale():
-    environment = os.environ | {"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
-    subprocess.run([sys.executable, "-c", "import xmcjax.native"], env=environment, check=True, timeout=120)
+    python("import xmcjax.native", check=True, PYTHONUTF8="0", LC_ALL="C", PYTHONCOERCECLOCALE="0")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 import sys
 
 import numpy as np
@@ -12,6 +11,7 @@ import scipy.sparse as sp
 
 from tests.support import cuda_builds
 from tests.support.internals import cuda, platforms, solver_paths, training_path
+from tests.support.processes import python
 from xmcjax import linops, native
 
 X = sp.csr_matrix(np.eye(3, dtype=np.float32))
@@ -103,4 +103,4 @@ def test_an_import_does_not_look_for_it(tmp_path):
     program = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import xmcjax, xmcjax.linops, xmcjax.native"
     )
-    assert subprocess.run([sys.executable, "-c", program], timeout=300).returncode == 0
+    assert python(program).returncode == 0

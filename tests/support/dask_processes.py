@@ -16,7 +16,7 @@ from textwrap import dedent
 from typing import Any
 
 from tests.support.lanes import small
-from tests.support.processes import ROOT
+from tests.support.processes import ROOT, running
 
 
 class Cluster:
@@ -121,18 +121,6 @@ def cluster(folder: Path, workers: int = 0) -> Iterator[Cluster]:
         found.close()
 
 
-def processes() -> Iterator[tuple[int, list[str], str]]:
-    """(process, fields of its stat behind the name, command) of what runs."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            command = (folder / "cmdline").read_text(errors="replace")
-        except OSError:  # it has ended meanwhile
-            continue
-        if fields[0] != "Z":
-            yield int(folder.name), fields, command
-
-
 # In the commands of processes that multiprocessing starts.
 _RUN = "spawn_main"
 
@@ -140,13 +128,13 @@ _RUN = "spawn_main"
 def children(pid: int) -> list[int]:
     """Processes that a process has started and that Python's multiprocessing runs, such as local workers."""
     return [
-        number for number, (_, parent, *_), command in processes() if parent == str(pid) and _RUN in command
+        number for number, (_, parent, *_), command in running() if parent == str(pid) and _RUN in command
     ]
 
 
 def commands(group: int) -> list[str]:
     """Of the processes of a group."""
-    return [command for _, fields, command in processes() if fields[2] == str(group)]
+    return [command for _, fields, command in running() if fields[2] == str(group)]
 
 
 def wait_until(true: Callable[[], Any], seconds: float = 60, pause: float = 0.02) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import jax.numpy as jnp
@@ -10,19 +11,14 @@ import numpy as np
 
 from tests.support import losses as multiclass
 from tests.support import projections
+from tests.support.objectives import VALUES
 from xmcjax import losses
 from xmcjax.losses import MARGIN_LOSSES, HuberHinge
 from xmcjax.projections import capped_simplex, knapsack
 
 ROWS = multiclass.ROWS
 MARGINS = {**MARGIN_LOSSES, "narrow_huber": HuberHinge(delta=0.25)}
-FORMULAS = {
-    "squared_hinge": lambda m: np.maximum(0, 1 - m) ** 2,
-    "logistic": lambda m: np.logaddexp(0, -m),
-    "hinge": lambda m: np.maximum(0, 1 - m),
-    "huber_hinge": lambda m: np.select([m >= 1, m >= 0], [0, (1 - m) ** 2 / 2], 0.5 - m),
-    "narrow_huber": lambda m: np.select([m >= 1, m >= 0.75], [0, (1 - m) ** 2 / 0.5], 1 - m - 0.125),
-}
+FORMULAS = {**VALUES, "narrow_huber": functools.partial(VALUES["huber_hinge"], delta=0.25)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import scipy.sparse as sp
 
 from xmcjax.data import make_power_law
 from xmcjax.lanes import OneVsAll, train_one_vs_all
-from xmcjax.native import available
 
-native = pytest.mark.skipif(not available(), reason="no native kernels")
 # Arguments of train_one_vs_all; the others are options.
 _OWN = {"sample_weight", "label_weights", "labels", "may_begin", "observe"}
 

@@ -7,14 +7,24 @@ from scipy.special import logsumexp
 
 from xmcjax.penalties import L1, L2, ElasticNet, HuberPenalty
 
-# φ(m) and φ'(m) of each loss of the margin
-PHI = {
-    "squared_hinge": (lambda m: np.maximum(1 - m, 0) ** 2, lambda m: -2 * np.maximum(1 - m, 0)),
-    "logistic": (lambda m: np.logaddexp(0, -m), lambda m: -1 / (1 + np.exp(m))),
-    "huber_hinge": (
-        lambda m: np.where(m < 0, 0.5 - m, np.maximum(1 - m, 0) ** 2 / 2),
-        lambda m: -np.clip(1 - m, 0, 1),
+# φ(m) of each loss of the margin, and φ'(m) and φ''(m) of those that have them, with the width δ of Huber's.
+VALUES = {
+    "squared_hinge": lambda m, delta=1.0: np.maximum(1 - m, 0) ** 2,
+    "logistic": lambda m, delta=1.0: np.logaddexp(0, -m),
+    "hinge": lambda m, delta=1.0: np.maximum(1 - m, 0),
+    "huber_hinge": lambda m, delta=1.0: np.select(
+        [m >= 1, m >= 1 - delta], [0, (1 - m) ** 2 / (2 * delta)], 1 - m - delta / 2
     ),
+}
+SLOPES = {
+    "squared_hinge": lambda m, delta=1.0: -2 * np.maximum(1 - m, 0),
+    "logistic": lambda m, delta=1.0: -1 / (1 + np.exp(np.clip(m, -700, 700))),
+    "huber_hinge": lambda m, delta=1.0: -np.clip(1 - m, 0, delta) / delta,
+}
+CURVATURES = {
+    "squared_hinge": lambda m, delta=1.0: 2.0 * (m < 1),
+    "logistic": lambda m, delta=1.0: -SLOPES["logistic"](m) * (1 + SLOPES["logistic"](m)),
+    "huber_hinge": lambda m, delta=1.0: ((m < 1) & (m > 1 - delta)) / delta,
 }
 PENALTIES = [L2(), L1(), ElasticNet(0.5), ElasticNet(0.05), HuberPenalty(1.0), HuberPenalty(0.01)]
 
@@ -33,13 +43,13 @@ def rho(penalty, w):
 
 def lanes(X, y, w, b, loss, weight=1.0, shift=0.0, l2=1.0, l2_bias=1.0, penalty=None):
     """λ Σ ρ(w) + r ρ(b) + Σ weight φ(y (X w + b + shift)) of one lane or of several, as columns."""
-    losses = weight * PHI[loss][0](y * (X @ w + b + shift))
+    losses = weight * VALUES[loss](y * (X @ w + b + shift))
     return l2 * rho(penalty, w).sum(0) + max(l2_bias, 0) * rho(penalty, b) + losses.sum(0)
 
 
 def lanes_slope(X, y, w, b, loss, weight=1.0, shift=0.0):
     """The gradient of the losses in w and in b."""
-    slope = weight * y * PHI[loss][1](y * (X @ w + b + shift))
+    slope = weight * y * SLOPES[loss](y * (X @ w + b + shift))
     return X.T @ slope, slope.sum(0)
 
 

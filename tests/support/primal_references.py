@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tests.support.objectives import CURVATURES, SLOPES, VALUES
+
 
 class Problem:
     """½ Σ r_j W_jk² + Σ_i loss(z_i) with z = F W, features scaled to a largest entry of 1.
@@ -89,27 +91,10 @@ def margin_loss(name: str, y, C, delta: float):
     y, C = y[:, None].astype(np.float64), np.reshape(C, (-1, 1))
 
     def loss(Z):
-        m = y * Z
-        if name == "logistic":
-            return float((C * np.logaddexp(0, -m)).sum())
-        short = np.maximum(1 - m, 0)
-        if name == "squared_hinge":
-            return float((C * short**2).sum())
-        if name == "hinge":
-            return float((C * short).sum())
-        inside = np.minimum(short, delta)
-        return float((C * inside * (short - inside / 2) / delta).sum())
+        return float((C * VALUES[name](y * Z, delta)).sum())
 
     def derivatives(Z):
         m = y * Z
-        short = 1 - m
-        if name == "logistic":
-            p = 1 / (1 + np.exp(np.clip(m, -700, 700)))
-            slope, curvature = -p, p * (1 - p)
-        elif name == "squared_hinge":
-            slope, curvature = -2 * np.maximum(short, 0), 2.0 * (short > 0)
-        else:
-            slope, curvature = -np.clip(short, 0, delta) / delta, ((short > 0) & (short < delta)) / delta
-        return C * y * slope, (C * curvature)[:, :, None]
+        return C * y * SLOPES[name](m, delta), (C * CURVATURES[name](m, delta))[:, :, None]
 
     return loss, derivatives

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -168,13 +168,17 @@ def skip_where_ignored(name: str) -> None:
 
 def node_workers() -> list[int]:
     """Processes of NUMA nodes that this one started and that have not ended."""
-    found = []
+    own = str(os.getpid())
+    return [pid for pid, (_, parent, *_), command in running() if parent == own and "_node_worker" in command]
+
+
+def running() -> Iterator[tuple[int, list[str], str]]:
+    """(process, fields of its stat behind the name, command) of what runs."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            state, parent = (folder / "stat").read_text().rsplit(")", 1)[1].split()[:2]
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
             command = (folder / "cmdline").read_text(errors="replace")
-        except OSError:
+        except OSError:  # it has ended meanwhile
             continue
-        if int(parent) == os.getpid() and state != "Z" and "_node_worker" in command:
-            found.append(int(folder.name))
-    return found
+        if fields[0] != "Z":
+            yield int(folder.name), fields, command
