@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support.processes import python
 from xmcjax.data import load, load_xmc, save, save_features, save_labels
 from xmcjax.models import read_predictions
 
@@ -286,23 +287,17 @@ def test_outputs_that_are_closed_are_nowhere(files, model, tmp_path, closed):
     )
 
     def command(*arguments):
-        return subprocess.run(
-            [sys.executable, "-c", program, *map(str, arguments)], capture_output=True, text=True, timeout=120
-        )
+        return python(program, *arguments, timeout=120)
 
-    def into(*names):
-        """The codes of predictions into these files, one after the other, and what they said."""
-        predict = ("predict", "--model", model, "--data", files / "test.txt", "--out")
-        lines = [[*map(str, predict), str(name)] for name in names]
+    def predict(name, model=model, data=files / "test.txt"):
+        return "predict", "--model", model, "--data", data, "--out", name
+
+    def codes(*lines):
+        """Of commands one after the other, and what they said."""
         each = program.replace("'-m', 'xmcjax'", f"'-c', {EACH!r}")
-        run = [sys.executable, "-c", each, json.dumps(lines), tmp_path / "codes"]
-        done = subprocess.run(run, capture_output=True, text=True, timeout=120)
+        done = python(each, json.dumps([[*map(str, line)] for line in lines]), tmp_path / "codes")
         return json.loads((tmp_path / "codes").read_text()), done.stderr
 
-    if len(closed) > 1:
-        new = tmp_path / "m"
-        assert command("train", "--train", files / "train.txt", "--model", new).returncode == 0
-        assert command("predict", "--model", new, "--data", files / "test.txt", "--out", new).returncode == 2
     done = command("inspect", "--model", model)
     assert (done.returncode, done.stderr) == (0, "")
     assert ("converged" in done.stdout) == (1 not in closed)
@@ -314,11 +309,14 @@ def test_outputs_that_are_closed_are_nowhere(files, model, tmp_path, closed):
     if 1 in closed:
         (tmp_path / "link").symlink_to("/dev/stdout")
         names = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", tmp_path / "link")
-        assert into(*names) == ([2] * 4, 4 * said if closed == (1,) else "")
-    assert into("/dev/null", tmp_path / "predictions.txt")[0] == [0, 0]
+        assert codes(*map(predict, names)) == ([2] * 4, 4 * said if closed == (1,) else "")
+    lines = [predict("/dev/null"), predict(tmp_path / "predictions.txt")]
     if 0 in closed:
-        done = command("predict", "--model", model, "--data", "-", "--out", tmp_path / "p.txt")
-        assert done.returncode == 2 and not (tmp_path / "p.txt").exists()
+        new = tmp_path / "m"
+        lines += [("train", "--train", files / "train.txt", "--model", new), predict(new, new)]
+        lines += [predict(tmp_path / "p.txt", data="-")]
+    assert codes(*lines)[0] == [0, 0, 0, 2, 2][: len(lines)]
+    assert not (tmp_path / "p.txt").exists()
 
 
 def test_standard_input_that_is_closed_is_said_to_be(xmcjax, model, tmp_path, monkeypatch):
