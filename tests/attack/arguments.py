@@ -28,7 +28,7 @@ ENTRY = (0, 1)  # of a matrix, where a wrong value is put
 def prepare(folder: Path):
     """All calls, with how often each is taken, and the results of those that were made."""
     os.chdir(folder)  # where a wrong path may be written
-    found = {name: call for name, call in calls.calls(folder).items() if call.arguments}
+    found = {name: call for name, call in calls.given(folder).items() if call.arguments}
     chances = np.array([1 / call.cost for call in found.values()])
     return list(found.items()), chances / chances.sum(), {}
 

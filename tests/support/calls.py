@@ -123,18 +123,26 @@ def by_signature(function: Callable, values: dict[str, Any]) -> dict[str, Any]:
     return taken
 
 
-def calls(folder: Path) -> dict[str, Call]:
-    """By name.
+def given(folder: Path) -> Table:
+    """Those with arguments that a caller may get wrong, by name.
 
     Args:
         folder: for files that functions write.
     """
-    from tests.support import calls_fits, calls_formulas, calls_kernels, calls_parts, calls_stored
+    from tests.support import calls_fits, calls_formulas, calls_kernels, calls_stored
 
     table = Table()
     calls_formulas.add(table)
     calls_stored.add(table, folder)
     calls_fits.add(table)
     calls_kernels.add(table)
+    return table
+
+
+def calls(folder: Path) -> Table:
+    """All, by name; those of what others make take seconds, as problems and states are made for them."""
+    from tests.support import calls_parts
+
+    table = given(folder)
     calls_parts.add(table)
     return table
