@@ -124,63 +124,75 @@ def patched(name, value):
     return f"mock.patch.object({name}, {value})"
 
 
-def test_two_and_four_processes(tmp_path):
+# Each thread is a place; two processes of two are as four of one.
+PLACES = {f"{name} of places": dict(size=LARGE, formulation=name, threads=2) for name in ("ww", "cs")}
+# where weights are told by messages, of which there are thousands
+FEW = dict(size=FEWER, formulation="ww", threads=1, tol=1e-3)
+
+
+def check_messages(said, names):
+    """Of each process those of its own place; one in each part of a sweep where weights are told."""
+    for p, lines in enumerate(said):
+        assert all(line[:2] == [p, len(said)] for line in lines.values())
+        for name in names:
+            *_, sent, messages, sweeps = lines[name]
+            assert sent > 0 and messages > 2 * sweeps
+
+
+def test_two_processes(tmp_path):
     """The optimum, of processes and their threads, with weights in memory of the machine and by messages."""
     alone = {name: dict(size=SIZE, formulation=name, threads=1) for name in ("ww", "llw", "ovr", "cs")}
-    # without places two threads of a process are as one; with places as two processes of one
+    # without places two threads of a process are as one
     threads = {f"{name} of threads": alone[name] | dict(threads=2) for name in ("llw", "ovr")}
-    places = {f"{name} of places": dict(size=LARGE, formulation=name, threads=2) for name in ("ww", "cs")}
-    # where weights are told by messages, of which there are thousands
-    one = dict(size=FEWER, formulation="ww", threads=1, tol=1e-3)
     no_memory = patched("board", "'_machine', lambda: b''")  # no machine has such memory
     no_room = patched("os", "'posix_fallocate', none")
     two = {
-        "together": one,
-        "apart": one | dict(threads=2, share_weights=False),
-        "no such memory": one | dict(within=no_memory),
-        "no room": one | dict(within=no_room),
+        "together": FEW,
+        "apart": FEW | dict(threads=2, share_weights=False),
+        "no such memory": FEW | dict(within=no_memory),
+        "no room": FEW | dict(within=no_room),
     }
-    options = dict(cases=alone | threads | places | two, dies=dict(size=SIZE, formulation="llw"))
-    done = run(2, tmp_path / "two", **options)
-    check_that_the_other_stopped(done, time.time(), tmp_path / "two", 10)  # whose connection is lost
+    options = dict(cases=alone | threads | PLACES | two, dies=dict(size=SIZE, formulation="llw"))
+    done = run(2, tmp_path, **options)
+    check_that_the_other_stopped(done, time.time(), tmp_path, 10)  # whose connection is lost
 
-    small = {name: alone[name] for name in ("ww", "cs")}
-    large = {f"{name} of places": places[f"{name} of places"] | dict(threads=1) for name in ("ww", "cs")}
-    two_machines = patched("board", "'_machine', lambda: b'machine %d' % (jax.process_index() // 2)")
-    four = {
-        "one cannot": one | dict(within=patched("board", "'_opened', lambda *given: None")),
-        "two machines": one | dict(within=two_machines),
-    }
-    done = run(4, tmp_path / "four", small | large | four)
-    assert [one.returncode for one in done] == [0] * 4, done[0].stderr[-3000:]
-
-    found, said = results(2, tmp_path / "two")
-    others, said_by_four = results(4, tmp_path / "four")
-    for name, case in (alone | places | two).items():
+    found, said = results(2, tmp_path)
+    for name, case in (alone | PLACES | two).items():
         check_the_optimum(found[name], **case)
-    for name, case in (small | four).items():
-        check_the_optimum(others[name], **case)
     for name in threads:
         assert found[name] == found[name.split()[0]]
-    for name in places:
-        assert found[name] == others[name]
-    for all_said in (said, said_by_four):
-        for p, lines in enumerate(all_said):
-            assert all(line[:2] == [p, len(all_said)] for line in lines.values())
     for _, _, held, sent, messages, epochs in (lines["llw"] for lines in said):
         # ten sums of d float64 in an epoch, and a maximum of two; single numbers for the gap
         assert epochs * (10 * 60 * 8 + 16) < sent < 1.1 * epochs * (10 * 60 * 8 + 16)
         assert messages > 11 * epochs
         assert held > 60 * 10 * 8
-    # with others of the same machine no message in a sweep, else one of each part
+    # with others of the same machine no message in a sweep
     for lines in said:
         for name in ("together", "ww of places"):
             assert lines[name][3] > 0 and lines[name][4] < 20
-    for all_said, names in ((said, two.keys() - {"together"}), (said_by_four, four)):
-        for lines in all_said:
-            for name in names:
-                *_, sent, messages, sweeps = lines[name]
-                assert sent > 0 and messages > 2 * sweeps
+    check_messages(said, two.keys() - {"together"})
+
+
+@pytest.mark.slow
+def test_four_processes(tmp_path):
+    """They find what two of two threads find, and the optimum where one has no memory with the others."""
+    small = {name: dict(size=SIZE, formulation=name, threads=1) for name in ("ww", "cs")}
+    large = {name: place | dict(threads=1) for name, place in PLACES.items()}
+    two_machines = patched("board", "'_machine', lambda: b'machine %d' % (jax.process_index() // 2)")
+    four = {
+        "one cannot": FEW | dict(within=patched("board", "'_opened', lambda *given: None")),
+        "two machines": FEW | dict(within=two_machines),
+    }
+    for count, cases in ((2, PLACES), (4, small | large | four)):
+        done = run(count, tmp_path / str(count), cases)
+        assert [one.returncode for one in done] == [0] * count, done[0].stderr[-3000:]
+    found, _ = results(2, tmp_path / "2")
+    others, said = results(4, tmp_path / "4")
+    for name, case in (small | four).items():
+        check_the_optimum(others[name], **case)
+    for name in PLACES:
+        assert found[name] == others[name]
+    check_messages(said, four)
 
 
 def test_a_process_is_killed_where_all_meet_at_the_weights(tmp_path):

@@ -7,6 +7,7 @@ import inspect
 
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse as sp
 
 from tests.support.calls import CLASSES, LABELS, SCORES, K, M, N, Table, X
 from xmcjax import kernels
@@ -27,6 +28,10 @@ def add(table: Table) -> None:
     @table.of("kernels.points", cost=3, free=PRODUCT)
     def made(X=X, dtype="float32", backend="auto"):
         return kernels.points(X, dtype, backend=backend).norms2
+
+    @table.of("kernels.points of sparse rows", cost=3, free=PRODUCT)
+    def made_sparse(X=sp.csr_array(X)):
+        return kernels.points(X).norms2
 
     @table.of("kernels.precomputed")
     def precomputed(M=products):

@@ -142,7 +142,6 @@ class GivenProducts:
         return GivenProducts(self.matrix[:, places], self.diagonal)
 
 
-@needs_threads_of_jax
 def check_points(points) -> None:
     """That points are what :func:`points` or :func:`precomputed` has made."""
     if not isinstance(points, Points | GivenProducts):
@@ -150,6 +149,7 @@ def check_points(points) -> None:
         raise TypeError(f"points: expected what points(X) or precomputed(M) returns, got {kind}")
 
 
+@needs_threads_of_jax
 def points(X, dtype=None, *, like: Points | None = None, backend: str = "auto") -> Points:
     """Features as points.
 

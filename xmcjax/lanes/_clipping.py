@@ -179,9 +179,9 @@ def make_clipping(X: Any, weight: np.ndarray, loss: MarginLoss, clip: float | No
         squares = sp.csr_array((of_entries, X.indices, X.indptr), shape=X.shape).T @ weight
     else:
         squares = np.einsum("i,ij,ij->j", weight, X, X, dtype=np.float64)
-    total = squares.sum()
     # where a rise cannot be told all weights stay: a loss may have any curvature, and columns no entries
     with np.errstate(over="ignore", invalid="ignore"):
+        total = squares.sum()
         curvature = (0.5 * loss.most_curvature / n * squares).astype(dtype)
         stiffness = float(loss.most_curvature * total / n)
     if clip is not None:

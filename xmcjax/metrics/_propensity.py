@@ -52,9 +52,6 @@ def _key(name: str) -> str:
     return "".join(c for c in name.lower() if c not in "-_ ")
 
 
-_BY_KEY = {_key(name): constants for name, constants in PROPENSITY_PRESETS.items()}
-
-
 def propensity_preset(dataset: str) -> tuple[float, float]:
     """The constants (A, B) of a data set of the Extreme Classification Repository.
 
@@ -72,13 +69,13 @@ def propensity_preset(dataset: str) -> tuple[float, float]:
     """
     if not isinstance(dataset, str):
         raise TypeError(f"dataset: expected the name of a data set, found {dataset!r}")
-    key = _key(dataset)
-    if key not in _BY_KEY:
+    by_key = {_key(name): constants for name, constants in PROPENSITY_PRESETS.items()}
+    if _key(dataset) not in by_key:
         raise ValueError(
             f"dataset: expected one of {', '.join(PROPENSITY_PRESETS)}, found {dataset!r}; "
             "give a and b for another set"
         )
-    return _BY_KEY[key]
+    return by_key[_key(dataset)]
 
 
 def inverse_propensities(

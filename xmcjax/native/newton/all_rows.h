@@ -99,7 +99,7 @@ class LoneLane {
       }
       i = last;
       for (int k = 0; k < kPlaneSums; ++k) totals[k] += block[k];
-      poll(kPasses * kRowsOfSum);
+      poll(kPasses * kRowsOfSum / R);
     }
     return {totals[0], totals[1], totals[2], totals[3], totals[4], totals[5]};
   }

@@ -4,8 +4,9 @@
 //
 // The full product X·direction is made for all lanes of two tiles at once, in one pass over X. Everything
 // else is made lane by lane over the few rows that matter to a lane, or, where these are many, over all
-// rows for the whole tile. Which of the two depends on the lane alone, so that its bits do not depend on
-// its neighbours.
+// rows. Which of the two depends on the lane alone; over all rows the whole tile is worked on, or a lane alone
+// where few are left, which adds the same numbers in the same order (all_rows.h). So the bits of a lane do not
+// depend on its neighbours.
 //
 // lane_tile.h has the arrays of a tile and the product, tile_directions.h how a step ends.
 #include "newton/margin_losses.h"
@@ -57,7 +58,7 @@ class NewtonTile : protected TileDirections<T> {
  protected:
   // False where the search has left the box in which the rows were gathered.
   virtual bool search_near(int l) = 0;
-  // The lanes that look at all rows, together.
+  // The lanes that look at all rows, together or, where they are few, one by one.
   virtual void search_wide() = 0;
   // The active rows of a lane among those near, with its value and sums.
   virtual void list_active(int l) = 0;

@@ -219,8 +219,9 @@ def run(
     hp = HParams() if hp is None else _checked(hp)
     every = _FROM_0.check("checkpoint_seconds", checkpoint_seconds)
     W0, b0 = (a if a is None else real_array(name, a, finite=True) for name, a in (("W0", W0), ("b0", b0)))
-    if b0 is not None:
-        b0 = b0 - b0.mean()
+    if b0 is not None and b0.shape == (problem.classes,):  # another shape is refused where the run begins
+        b0 = b0.astype(np.float64)
+        b0 -= (b0 / problem.classes).sum()
     with Peers(mesh) as peers:
         peers.agree(lambda: _given(problem, method, hp, W0, b0, mesh, checkpoint))
         return _solved(peers, problem, method, hp, W0, b0, mesh, checkpoint, every, observe)
