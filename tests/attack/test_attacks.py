@@ -12,12 +12,16 @@ from tests.attack import harness
 SECONDS = 3
 # Seconds that a case may take here, beside many other tests.
 PATIENCE = 240
+# What they attack has tests of its own, or a form of it is attacked by another.
+SLOW = {"kernel_models", "models", "scales_kernel", "scales_multilabel", "scales_newton"}
 ATTACKS = sorted(
     path.stem for path in Path(__file__).parent.glob("*.py") if "\nPURPOSE = " in path.read_text()
 )
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in ATTACKS]
+)
 def test_no_promise_is_broken(name):
     counts = harness.attack(name, SECONDS, patience=PATIENCE)
     assert not counts.failures, str(counts)
