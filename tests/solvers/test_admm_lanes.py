@@ -179,6 +179,21 @@ def test_the_best_dual_variables_are_those_of_the_start_until_others_are_better(
     assert few.primal * (1 - few.gap) >= dual * (1 - 1e-6)
 
 
+@pytest.mark.parametrize("formulation", ["cs", "topk_alpha"])
+def test_dual_variables_of_shorter_features_or_a_smaller_C_are_a_start_too(formulation):
+    rng, m = np.random.default_rng(0), 6
+    y = np.r_[np.arange(m), rng.integers(0, m, 194)]
+    X = rng.normal(size=(m, 20))[y] + 1.5 * rng.normal(size=(200, 20))
+    short = problem(X, y, formulation, C=1.0)
+    alpha = admm.dual_variables(short, admm.run(short, admm.HParams(), admm.init(short)), 0)
+    for longer in (problem(X, y, formulation, C=1e3), problem(1e4 * X, y, formulation, C=1.0)):
+        cold, given = admm.init(longer), admm.init(longer, alpha)
+        assert given.dual_objective[0] >= cold.dual_objective[0] > 0
+        for state in cold, given:
+            found = admm.run(longer, admm.HParams(max_steps=500), state)
+            assert found.status[0] == Status.CONVERGED
+
+
 @pytest.mark.parametrize("formulation", LOSSES)
 def test_the_start_is_inside_the_dual_set_and_the_same_for_all_classes(formulation):
     X, y = svm_problem(m=5)
@@ -369,7 +384,7 @@ def test_lanes_that_the_device_has_no_room_for(monkeypatch, compilations):
     ):
         compiled(10, lambda: admm.init(lanes))
     said = (
-        r"30 of 17 rows and 4 classes need 190 KiB beside the features.*: about (\d+) lanes would fit; float"
+        r"30 of 17 rows and 4 classes need 196 KiB beside the features.*: about (\d+) lanes would fit; float"
     )
     with pytest.raises(DeviceMemoryError, match=said) as refused:
         compiled(100_000, lambda: admm.init(lanes))

@@ -15,7 +15,8 @@ from xmcjax.solvers.admm._problem import LOSSES, Problem, problem
 from xmcjax.solvers.admm._run import dual_variables, proof, run
 from xmcjax.solvers.admm._solve import Solved, solve
 from xmcjax.solvers.admm._solver import SOLVER
-from xmcjax.solvers.admm._steps import HParams, State, advance, init, step, weights
+from xmcjax.solvers.admm._starts import init
+from xmcjax.solvers.admm._steps import HParams, State, advance, step, weights
 
 __all__ = [
     "LOSSES",

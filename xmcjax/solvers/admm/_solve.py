@@ -15,7 +15,8 @@ from xmcjax.solvers._instance_problem import Gram
 from xmcjax.solvers._progress import Observe, observed
 from xmcjax.solvers.admm._problem import problem
 from xmcjax.solvers.admm._run import proof, proved
-from xmcjax.solvers.admm._steps import HParams, init
+from xmcjax.solvers.admm._starts import init
+from xmcjax.solvers.admm._steps import HParams
 
 # So many steps count as an epoch.
 _STEPS = 10

@@ -8,7 +8,8 @@ import numpy as np
 from xmcjax.solvers._protocol import Solution, Solver, check_state, kinks
 from xmcjax.solvers.admm._problem import Problem, problem
 from xmcjax.solvers.admm._run import proved
-from xmcjax.solvers.admm._steps import HParams, State, continued, init, step, weights
+from xmcjax.solvers.admm._starts import continued, init
+from xmcjax.solvers.admm._steps import HParams, State, step, weights
 
 
 def _continued(problem: Problem, state) -> State:
