@@ -96,6 +96,17 @@ def test_longer_weights_are_tried_where_they_may_help(monkeypatch):
     assert looks == 1 and plain.gap >= near.gap
 
 
+def test_what_is_left_of_the_search_is_made_up_for_in_float64(monkeypatch):
+    """Dual variables shorter by a millionth leave gains of 1e-6, which cost as much as all weights."""
+    rng, y = np.random.default_rng(3), np.arange(24) % 4
+    X = rng.normal(size=(24, 40))
+    alpha = (1 - 1e-6) * md.run(X, y, C=1e6, tol=1e-9).alpha
+    near, looks = tried(monkeypatch, X, y, alpha, 1e-3, 1e6)
+    assert near.gap <= 1e-3 and looks == 1 + len(certificates._WIDER) + len(certificates.OF_TOLERANCE)
+    # no loss is left
+    assert near.primal == pytest.approx(np.vdot(near.W, near.W) / 2, rel=1e-9)
+
+
 @pytest.mark.parametrize("formulation", ["ww", "llw"])
 def test_long_rows_are_certified_in_float64_too(formulation):
     """C ‖x‖² is about 5e13: in float64 losses of weight C that are rounding were a percent of P and more."""

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
-from tests.support.internals import admm_dense
+from tests.support.internals import admm_dense, certificates
 from tests.support.problems import needs_native
 from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
@@ -58,7 +58,18 @@ def test_newton_follows_where_steps_for_all_rows_do_not_end(monkeypatch):
     assert found.status == Status.CONVERGED and found.gap <= 1e-3 and found.newton_steps > 0
 
 
-def test_steps_for_all_rows_go_on_where_newton_does_not_end_either():
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_separated_rows_end_before_newton_with_large_features(seed):
+    """Whose dual variables are at their end long before the last gain above 0, of which each costs C."""
+    rng, m = np.random.default_rng(0), 6
+    y = np.r_[np.arange(m), rng.integers(0, m, 194)]
+    X = 1e4 * (rng.normal(size=(m, 20))[y] + 1.5 * rng.normal(size=(200, 20)))
+    found = md.run(X, y, formulation="cs", C=1.0, seed=seed)
+    assert found.status == Status.CONVERGED and found.newton_steps == 0
+
+
+def test_steps_for_all_rows_go_on_where_newton_does_not_end_either(monkeypatch):
+    monkeypatch.setattr(certificates, "OF_TOLERANCE", ())  # longer weights would end it
     rng = np.random.default_rng(0)
     y = np.arange(2000) % 5
     noise = rng.normal(size=(5, 30)), rng.normal(size=(2000, 30))

@@ -8,7 +8,7 @@ objectives are in float64. With V the weights in float64 and W those in the dtyp
 so that P(W) − D(α) bounds how far P(W) is from its minimum, whatever rounding did before. Where many gains
 are 0 at the optimum, as where the classes can be separated, rounding makes half of them losses of weight C,
 to float32 or, where C ‖x‖² is above 1e11, in float64; weights longer by a few times the rounding have none of
-them.
+them. What is left of a search, whose α may have come to its end before, is a loss in the same way.
 
 One against the rest has with two classes one problem twice, the second time with the signs changed. Whoever
 takes the weights of one class needs a gap of these alone. So both classes get the better of the two weights,
@@ -39,9 +39,10 @@ _DENSE = 0.1
 _NEGLIGIBLE, _UNSEEN, _NEAR = 1e-12, 1e-3, 8
 #: Factors by which weights of float32 are lengthened, in units of their rounding.
 LONGER = (2, 8, 32, 128, 512, 2048)
-# And of float64, where gains that smaller ones move count as 0 all the same; and the rounding of objectives
-# without losses in float64, relative to them, which gaps of such weights come near to.
-_WIDER, _SUMS = (128, 2048, 32768), 16
+# And of float64, where gains that smaller ones move count as 0 all the same; further ones, in parts of the
+# tolerance; and the rounding of objectives without losses in float64, relative to them, which gaps of such
+# weights come near to.
+_WIDER, OF_TOLERANCE, _SUMS = (128, 2048, 32768), (1 / 16, 1 / 8, 1 / 4, 3 / 8), 16
 
 
 class Share(NamedTuple):
@@ -94,8 +95,8 @@ def certified(
         C: weight of the losses, a number, or one for each row, [n].
         W: weights that may be better than those of the dual variables, float64 [d, m]; the latter are
             looked at where the gap of these is larger than `tol`.
-        tol: where the gap is larger, weights may be lengthened by up to 2,000 times their rounding, or 33,000
-            times in float64.
+        tol: where the gap is larger, weights may be lengthened by up to 2,000 times their rounding, or in
+            float64 by up to 3/8 of `tol`.
         k: of the top-k losses.
         share: of this process, where several certify the same together; None for one alone.
         threads: over which the blocks of rows whose losses are summed are divided. They change no bit.
@@ -126,9 +127,11 @@ def certified(
         if best.gap > tol and np.isfinite(best.gap):
             first, eps = best.primal, float(np.finfo(best.W.dtype).eps)
             narrow = best.W.dtype == np.float32
-            lengths = LONGER if narrow else _WIDER
+            lengths = [units * eps for units in (LONGER if narrow else _WIDER)]
+            if not narrow:
+                lengths += [part * tol for part in OF_TOLERANCE if part * tol > max(lengths, default=0.0)]
             for number, longer in enumerate(lengths):
-                other = at(exact, 1 + longer * eps)
+                other = at(exact, 1 + longer)
                 if not narrow:
                     other = other._replace(rounding=other.rounding + _SUMS * eps * other.primal)
                 best = min(best, other, key=lambda found: found.gap)

@@ -17,7 +17,7 @@ from xmcjax._cores import blas_threads
 from xmcjax.native import Advanced, Assessment
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._base import Status
-from xmcjax.solvers._certified import Certified, Share, certified, certified_kernel
+from xmcjax.solvers._certified import OF_TOLERANCE, Certified, Share, certified, certified_kernel
 from xmcjax.solvers._formulations import Formulation
 from xmcjax.solvers._formulations import formulation as formulation_of
 from xmcjax.solvers._instance_problem import Gram
@@ -28,8 +28,8 @@ MARGIN = 0.9
 _ATTEMPTS = 4
 # Sweeps in a row between two passes over everything.
 _SWEEPS = 20
-# Parts of the tolerance by which weights are lengthened, and scores that are looked at together.
-_LONGER, _SCORES = (0.0, 1 / 16, 1 / 8, 1 / 4, 3 / 8), 1 << 19
+# Scores that are looked at together.
+_SCORES = 1 << 19
 # Passes of which one is begun.
 _TINY = 1e-9
 # And after which one begins where classes ascend separately: a look at the gap is an eighth.
@@ -225,7 +225,7 @@ class Longer:
         if not found.gap > self._tol:  # or not a number
             self.W = None
             return found
-        W, factors = self._point.weights, [1 + part * self._tol for part in _LONGER]
+        W, factors = self._point.weights, [1 + part * self._tol for part in (0.0, *OF_TOLERANCE)]
         with np.errstate(over="ignore", invalid="ignore"):
             losses, rows = np.zeros(len(factors)), max(1, _SCORES // W.shape[1])
             for first in range(0, self._X.shape[0], rows):
