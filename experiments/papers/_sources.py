@@ -10,8 +10,11 @@ from pathlib import Path
 
 _CG = ("solvers/_cg.py", "solvers/_plane_search.py")
 _NEWTON = ("lanes", "losses", "inits", "solvers/newton_cg.py", "solvers/_lane_cg.py", *_CG, "native/newton")
-_DUAL = ("solvers/multiclass_dual", "solvers/_formulations.py", "native/dual")
-_TOP_K = ("solvers/instance_dual.py", "solvers/topk_sdca.py", "solvers/_formulations.py", "native/dual")
+# What every search for dual variables goes through, and the steps for all rows at once.
+_SEARCH = ("_search", "_certified", "_admm", "_admm_blocks", "_admm_dense", "_admm_sparse", "_formulations")
+_SEARCHED = (*(f"solvers/{name}.py" for name in _SEARCH), "native/dual")
+_DUAL = ("solvers/multiclass_dual", *_SEARCHED)
+_TOP_K = ("solvers/instance_dual.py", "solvers/topk_sdca.py", *_SEARCHED)
 _SOFTMAX = (
     "solvers/multinomial",
     "solvers/newton_cg.py",
