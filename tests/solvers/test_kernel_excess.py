@@ -54,19 +54,26 @@ def test_the_gap_is_that_of_the_dual(name):
         assert bound > 1 and float(end.residual[0]) <= 1e-12
 
 
+@pytest.mark.parametrize(("v", "sigma2", "mean"), [(10.0, 1.0, 1e4), (1e3, 0.0, 1e3), (1e4, 0.0, 100.0)])
 @pytest.mark.parametrize("likelihood", ["softmax", "one_vs_rest"])
-def test_a_linear_kernel_of_features_with_a_large_mean(likelihood):
-    """Rounding of K̃r along the mean is no sign of a minimum that is far; by L-BFGS of the weights."""
+def test_a_linear_kernel_of_features_with_a_large_mean(likelihood, v, sigma2, mean):
+    """Rounding of K̃r along the mean is no sign of a minimum that is far; by L-BFGS of the weights.
+
+    Nor is that of u, without a bias: the step that removes what K̃ does not see of r moves Φ by more than its
+    own rounding.
+    """
     rng = np.random.default_rng(0)
     Z = rng.normal(size=(200, 3))
     y = np.argmax(Z @ rng.normal(size=(3, C)) + rng.normal(size=(200, C)), axis=1)
-    model = KernelLogisticClassifier("linear", likelihood=likelihood).fit(Z + 1e4, y)  # without a warning
+    options = dict(likelihood=likelihood, v=v, sigma2=sigma2)
+    model = KernelLogisticClassifier("linear", **options).fit(Z + mean, y)  # without a warning
     assert model.status_ == Status.CONVERGED and model.n_iter_ < 50
-    Q, R = np.linalg.qr(np.hstack([np.sqrt(10) * (Z + 1e4), np.ones((200, 1))]))
+    bias = np.ones((200, int(sigma2)))
+    Q, R = np.linalg.qr(np.hstack([np.sqrt(v) * (Z + mean), bias]))
     target = np.eye(C)[y]
 
     def primal(W):
-        W = W.reshape(4, C)
+        W = W.reshape(-1, C)
         u = Q @ W
         w = np.linalg.solve(R, W)  # weights of the features, of which the penalty is
         if likelihood == "softmax":
@@ -78,7 +85,7 @@ def test_a_linear_kernel_of_features_with_a_large_mean(likelihood):
         return losses + (w**2).sum() / 2, slope.ravel()
 
     found = minimize(
-        primal, np.zeros(4 * C), jac=True, method="L-BFGS-B", options=dict(maxiter=5000, ftol=1e-15)
+        primal, np.zeros(len(R) * C), jac=True, method="L-BFGS-B", options=dict(maxiter=5000, ftol=1e-15)
     )
     assert abs(model.objective_ - found.fun) <= 1e-6 * found.fun
 

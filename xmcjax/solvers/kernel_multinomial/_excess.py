@@ -43,7 +43,7 @@ _EXCESS = 10
 # How often a fit goes on that ended above the excess.
 _ATTEMPTS = 3
 # Of CG, relative, in the last step.
-_POLISH = 1e-6
+_POLISH = 1e-8
 
 
 @needs_threads_of_jax
@@ -184,7 +184,8 @@ def _multiplied_out(problem: KernelProblem, state: State) -> State:
 def _polished(problem: KernelProblem, hp: HParams, state: State) -> State:
     """The same after a Newton step, where that has a smaller residual and a Φ that is no larger.
 
-    From K̃δ of CG the step is δ = −r − W K̃δ, in which the part of r that no product sees is gone.
+    From K̃δ of CG the step is δ = −r − W K̃δ, in which the part of r that no product sees is gone. Φ is known
+    no better than u is: its derivative in u, of which r is small, is −α/2.
     """
     here = _at(problem, state.alpha)
     W, limits = hessian(problem, here.u, here.pi), dict(tolerance=_POLISH, max_steps=hp.max_cg)
@@ -192,7 +193,9 @@ def _polished(problem: KernelProblem, hp: HParams, state: State) -> State:
     solved = solve_system(problem, W, here.pi, -here.r, -Kr, lanes, **limits)
     alpha = state.alpha - here.r - W(solved.Kx)
     there = _at(problem, alpha)
-    no_larger = there.value <= here.value + rounding_of(here.value, alpha, here.u)
+    rounding = rounding_of(here.value, alpha, here.u)
+    rounding = rounding + jnp.sum(jnp.abs(alpha) * _rounded(problem, alpha), axis=(0, 1)) / 2
+    no_larger = there.value <= here.value + rounding
     better = (there.residual < here.residual) & no_larger
     return state._replace(
         alpha=jnp.where(better, alpha, state.alpha),
@@ -223,5 +226,10 @@ def _excess_by_duality(problem: KernelProblem, state: State) -> jax.Array:
     bound = jnp.sum(problem.weight * gaps, axis=0)
     bound = bound + jnp.sum(outside * kernel.matmat(outside), axis=(0, 1)) / 2
     # ∂²ℓ/∂u² is ½ at most
-    rounded = jnp.finfo(state.u.dtype).eps * kernel.matmat(jnp.abs(state.alpha))
+    rounded = _rounded(problem, state.alpha)
     return bound + jnp.sum(weight * rounded * rounded, axis=(0, 1)) / 4
+
+
+def _rounded(problem: KernelProblem, alpha: jax.Array) -> jax.Array:
+    """By how much u = K̃α may be rounded, [n, C, B]."""
+    return jnp.finfo(alpha.dtype).eps * problem.kernel.matmat(jnp.abs(alpha))
