@@ -51,7 +51,9 @@ class Options:
             is text.
         top_k: labels per row; never more than the model has.
         probabilities: write label:probability, where the model has a loss that knows them, the logistic loss
-            of one-vs-all, label by label, multinomial and kernel, or was trained with a calibration.
+            of one-vs-all, label by label, multinomial and kernel, or was trained with a calibration. The
+            labels are those of the best scores, in the order of their probabilities: after a sigmoid
+            calibration the first of --top-k 3 need not be the one of --top-k 1.
     """
 
     model: Directory
