@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import dual_references
-from tests.support.internals import certified
+from tests.support.internals import admm_dense, certified
 from tests.support.problems import needs_native, svm_minimum, svm_problem
 from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
@@ -103,3 +103,20 @@ def test_what_is_certified_is_inside_the_dual_set(formulation):
     assert found.dual <= svm_minimum(formulation, 0.5) <= found.primal
     value = dual_references.objective(found.W, X, y, formulation, 1, 0.5)
     np.testing.assert_allclose(found.primal, value, rtol=1e-12)
+
+
+@pytest.mark.parametrize("k", [2, 3, 6])
+def test_no_variable_of_topk_alpha_is_above_a_kth_of_its_row(k):
+    """The others stay, and the bound is the largest: rows of fewer than k variables have none that is not 0."""
+    rng = np.random.default_rng(k)
+    alpha = rng.exponential(size=(200, 8)) * (rng.random((200, 8)) < rng.random((200, 1)))
+    found = admm_dense.formulation_of("topk_alpha").inside(sp.csr_array(alpha), np.inf, k).toarray()
+    bound = found.sum(axis=1) / k
+    assert np.all(found <= bound[:, None] * (1 + 1e-12)) and np.all(found[(alpha > 0).sum(axis=1) < k] == 0)
+    cut = found < alpha
+    most = np.where(cut, found, 0).max(axis=1)
+    np.testing.assert_array_equal(found, np.where(cut, most[:, None], alpha))
+    # a bound that is a little larger would be above the mean
+    longer = 1.001 * most + 1e-6
+    outside = np.minimum(alpha, longer[:, None]).sum(axis=1) < k * longer
+    assert np.all(outside[cut.any(axis=1)]) and cut.any(axis=1).sum() > 50

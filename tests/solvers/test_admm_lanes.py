@@ -188,7 +188,9 @@ def test_dual_variables_of_shorter_features_or_a_smaller_C_are_a_start_too(formu
     alpha = admm.dual_variables(short, admm.run(short, admm.HParams(), admm.init(short)), 0)
     for longer in (problem(X, y, formulation, C=1e3), problem(1e4 * X, y, formulation, C=1.0)):
         cold, given = admm.init(longer), admm.init(longer, alpha)
-        assert given.dual_objective[0] >= cold.dual_objective[0] > 0
+        proved = admm.proof(longer, given, 0, 1e-3).dual
+        np.testing.assert_allclose(given.dual_objective[0], proved, rtol=1e-9)
+        assert proved >= cold.dual_objective[0] > 0
         for state in cold, given:
             found = admm.run(longer, admm.HParams(max_steps=500), state)
             assert found.status[0] == Status.CONVERGED
@@ -210,6 +212,19 @@ def test_the_start_is_inside_the_dual_set_and_the_same_for_all_classes(formulati
         kept = np.flatnonzero(members[lane])
         lowest = least(X[rows], np.searchsorted(kept, y[rows]), formulation, C, len(kept))
         assert admm.proof(lanes, state, lane, 1e-3).dual <= lowest * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("formulation", LOSSES)
+def test_a_start_of_more_classes_is_brought_into_the_dual_set_of_those_of_a_lane(formulation):
+    X, y = svm_problem(m=5)
+    lanes = problem(X, y, formulation, C=1.0, members=~np.eye(5, dtype=bool))
+    k = LOSSES[formulation][0]
+    for start in (admm.solve(X, y, formulation=formulation, k=k).alpha, np.full((20, 5), 1e300)):
+        state = admm.init(lanes, start)
+        for lane in range(5):
+            proved = admm.proof(lanes, state, lane, 1e-3).dual
+            np.testing.assert_allclose(state.dual_objective[lane], proved, rtol=1e-9)
+        assert np.all(np.asarray(SOLVER.run(lanes, admm.HParams(), state).status) == Status.CONVERGED)
 
 
 def test_a_start_of_zeros_is_none():

@@ -96,7 +96,7 @@ def certified(
         W: weights that may be better than those of the dual variables, float64 [d, m]; the latter are
             looked at where the gap of these is larger than `tol`.
         tol: where the gap is larger, weights may be lengthened by up to 2,000 times their rounding, or in
-            float64 by up to 3/8 of `tol`.
+            float64 by up to 33,000 times, or 3/8 of `tol` where that is more.
         k: of the top-k losses.
         share: of this process, where several certify the same together; None for one alone.
         threads: over which the blocks of rows whose losses are summed are divided. They change no bit.

@@ -66,9 +66,6 @@ from xmcjax.solvers._formulation_base import (
     with_values,
 )
 
-# How often dual variables of "topk_alpha" are brought below their mean.
-_CLIPS = 10
-
 
 @dataclasses.dataclass(frozen=True)
 class _Pairs(Formulation):
@@ -262,10 +259,28 @@ class TopKAlpha(TopKBeta):
 
     def inside(self, alpha: sp.csr_array, C, k: int = 1) -> sp.csr_array:
         alpha = super().inside(alpha, C, k)
-        for _ in range(_CLIPS if k > 1 else 0):  # every time Σ α falls by a part of what is too much
-            most = np.repeat(np.asarray(alpha.sum(axis=1)) / k, np.diff(alpha.indptr))
-            alpha = with_values(alpha, np.minimum(alpha.data, most))
-        return alpha
+        return alpha if k == 1 else _below_mean(alpha, k)
+
+
+def _below_mean(alpha: sp.csr_array, k: int) -> sp.csr_array:
+    """min(α, τ) with the largest τ of each row for which τ ≤ Σ_c min(α_c, τ) / k.
+
+    Where the p < k largest variables are above it, (k − p) τ is the sum of the others, 0 of none.
+    """
+    rows = np.repeat(np.arange(alpha.shape[0]), np.diff(alpha.indptr))
+    sums, most = np.asarray(alpha.sum(axis=1)), np.full(alpha.shape[0], np.inf)
+    outside = np.unique(rows[k * alpha.data > sums[rows]])
+    some, rest = alpha[outside], sums[outside]
+    counts, number = np.diff(some.indptr), np.arange(len(outside))
+    falling = some.data[np.lexsort((-some.data, np.repeat(number, counts)))]
+    for p in range(k):
+        there = counts > p
+        largest = np.zeros(len(number))  # of the others
+        largest[there] = falling[some.indptr[:-1][there] + p]
+        ended = np.isinf(most[outside]) & (p > 0) & ((p == k - 1) | ((k - p) * largest <= rest))
+        most[outside[ended]] = rest[ended] / (k - p)
+        rest = np.where(counts > p + 1, np.maximum(rest - largest, 0), 0)
+    return with_values(alpha, np.minimum(alpha.data, most[rows]))
 
 
 class TopKEntropy(TopKAlpha):

@@ -10,8 +10,9 @@ import numpy as np
 
 from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers._base import Status
+from xmcjax.solvers._formulation_base import with_values
 from xmcjax.solvers._formulations import TopKBeta
-from xmcjax.solvers._progress import starting_point
+from xmcjax.solvers._progress import checked_start, starting_point
 from xmcjax.solvers._search import MARGIN
 from xmcjax.solvers.admm._memory import check_memory
 from xmcjax.solvers.admm._problem import Problem
@@ -52,15 +53,18 @@ def init(problem: Problem, alpha=None) -> State:
 
 def _given(problem: Problem, alpha) -> np.ndarray:
     """Dual variables in the dual set of each lane, [n, lanes, m]."""
-    out = np.zeros((len(problem.y[0]), problem.lanes, problem.classes), problem.op.dtype)
+    n, m = len(problem.y[0]), problem.classes
+    out, alpha = np.zeros((n, problem.lanes, m), problem.op.dtype), checked_start(alpha, (n, m))
+    rows = np.repeat(np.arange(n), np.diff(alpha.indptr))
     for lane in range(problem.lanes):
-        bound = np.asarray(problem.bound[lane], np.float64)
-        begin = starting_point(
-            alpha, np.asarray(problem.y[lane]), problem.classes, problem.formulation, bound, problem.k
-        )
-        out[:, lane] = begin.toarray()
+        y, bound = np.asarray(problem.y[lane]), np.asarray(problem.bound[lane], np.float64)
+        there = bound[rows] > 0
         if problem.members is not None:
-            out[:, lane, ~np.asarray(problem.members[lane])] = 0
+            there &= np.asarray(problem.members[lane])[alpha.indices]
+        of_lane = with_values(alpha, np.where(there, alpha.data, 0))
+        begin = starting_point(of_lane, y, m, problem.formulation, bound, problem.k)
+        with np.errstate(over="ignore"):  # D of what is beyond the dtype is no number, and not taken
+            out[:, lane] = begin.toarray()
     return out
 
 
@@ -77,7 +81,7 @@ def _start_given(problem: Problem, alpha: jax.Array) -> State:
     """
     given, dual = _shortened(problem, alpha)
     alike, of_alike = _shortened(problem, _alike(problem))
-    worse = of_alike > dual
+    worse = ~(dual >= of_alike)  # or no number
     better = jnp.where(worse[:, None], alike, given)
     return _start_from(problem, better, jnp.where(worse, of_alike, dual))
 
@@ -109,7 +113,7 @@ def _shortened(problem: Problem, alpha: jax.Array) -> tuple[jax.Array, jax.Array
 
 @jax.jit
 def continued(problem: Problem, state: State) -> State:
-    """Running lanes at the best dual variables of a state, brought into the dual set.
+    """Running lanes that begin at the best dual variables of a state as at given ones.
 
     Where they were in it, and V is that of these features, the steps go on where they were; else the state is
     that of another problem, and they begin anew.

@@ -94,7 +94,7 @@ class State(NamedTuple):
     rho: jax.Array  #: [lanes]
     first_rho: jax.Array  #: [lanes]
     primal: jax.Array  #: [lanes], the smallest P so far; inf before
-    dual_objective: jax.Array  #: [lanes], the largest D so far; −inf before
+    dual_objective: jax.Array  #: [lanes], the largest D so far
     gap: jax.Array  #: [lanes], (P − D)/P; inf before
     target: jax.Array  #: [lanes], the part of the tolerance at which a lane ends
     fallen: jax.Array  #: [lanes], the gap at the last progress
