@@ -107,7 +107,7 @@ def test_what_is_certified_is_inside_the_dual_set(formulation):
 
 @pytest.mark.parametrize("k", [2, 3, 6])
 def test_no_variable_of_topk_alpha_is_above_a_kth_of_its_row(k):
-    """The others stay, and the bound is the largest: rows of fewer than k variables have none that is not 0."""
+    """The others stay, and the bound is the largest: rows of fewer than k variables have none above 0."""
     rng = np.random.default_rng(k)
     alpha = rng.exponential(size=(200, 8)) * (rng.random((200, 8)) < rng.random((200, 1)))
     found = admm_dense.formulation_of("topk_alpha").inside(sp.csr_array(alpha), np.inf, k).toarray()

@@ -22,7 +22,7 @@ MESHES = {
     kind: jax.make_mesh((2, 3), ("rows", "classes"), axis_types=(kind, kind))
     for kind in (AxisType.Explicit, AxisType.Auto)
 }
-# one of each algorithm: the others are compiled for long, and tell no more where the compiler says where rows lie
+# one of each algorithm: the others are compiled for long, and tell no more where the compiler decides
 AUTO = ("crammer_singer", "topk_hinge_beta", "smooth_topk_hinge_alpha", "softmax_cross_entropy",
         "topk_entropy", "ordered_hinge")
 
