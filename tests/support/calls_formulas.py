@@ -72,16 +72,14 @@ def _metrics(table: Table) -> None:
     values |= dict(
         predictions=SCORES, scores=sp.csr_array(np.maximum(SCORES, 0)), weights=SCORES, threshold=0.0
     )
-    values |= dict(
-        edges=EDGES, confidence=np.linspace(0, 1, N), inverse_propensities=np.ones(M), a=0.55, b=1.5
-    )
-    values["thresholds"] = np.ones(M)
+    values |= dict(edges=EDGES, confidence=np.linspace(0, 1, N), a=0.55, b=1.5)
+    values |= dict(thresholds=np.ones(M), inverse_propensities=np.arange(1.0, M + 1))
     leaves = dict(y_true=1 + CLASSES, y_pred=1 + np.roll(CLASSES, 1))
     sets = dict(y_true=LABELS, y_pred=np.roll(LABELS, 1, axis=0))
     own = dict(taxonomy_loss=leaves, parent_accuracy=leaves, micro_f1=sets, macro_f1=sets)
     own["topk_accuracy"] = dict(y_true=LABELS)
     own["propensity_preset"] = dict(dataset="eurlex-4k")
-    own["by_frequency"] = dict(frequencies=np.ones(M), edges=[1.0, 2.0])
+    own["by_frequency"] = dict(frequencies=np.arange(1.0, M + 1), edges=[2.0, 4.0])
     for name in dir(metrics):
         function = getattr(metrics, name)
         if not name.startswith("_") and inspect.isfunction(function):

@@ -15,6 +15,7 @@ from xmcjax import data, datasets, models
 META = dict(n_features=D, n_labels=M, dtype="float32")
 BIASES = np.zeros(M, np.float32)
 DENSE = FEATURES.toarray()
+TRANSFORMS = ["log", "idf", "unit", "frequency"]
 # Features and weights alone may have any number of rows, and a bias of −∞ is a label without a score.
 _ROWS = ("X = one row more", "intercept = an infinity")
 
@@ -44,7 +45,7 @@ def add(table: Table, folder: Path) -> None:
         return data.Dataset(X, y).fingerprint()
 
     @table.of("data.Transforms.apply", free=("X = one row more",))
-    def transformed(names=["idf", "frequency"], weight=np.ones(D), order=np.arange(D), X=FEATURES):
+    def transformed(names=TRANSFORMS, weight=np.linspace(0.5, 2, D), order=np.arange(D)[::-1], X=FEATURES):
         return data.Transforms.from_arrays(names, {"idf.weight": weight, "frequency.order": order}).apply(X)
 
     (folder / "pairs").write_text("0 1\n2 0\n")

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from tests.support import calls_fits, calls_formulas, calls_stored
 from tests.support.calls import Call, Table
 from tests.support.matrices import ROWS, classes, features, labels, weights
-from xmcjax import estimators, kernels, linops, metrics
+from xmcjax import data, estimators, kernels, linops, metrics
 from xmcjax.solvers import multiclass_dual
 
 #: Estimators that take matrices of labels.
@@ -48,14 +48,15 @@ class Entry(NamedTuple):
 
 def entries(folder: Path) -> dict[str, Entry]:
     """The table, by public name and argument; files are written to `folder`."""
-    table = {**_labels(), **_weights(), **_chains(), **_backends()}
+    table = {**_labels(), **_weights(), **_chains(), **_folds(), **_backends()}
     for name, call in _calls(folder).items():
         # one call of each function
         for argument in call.arguments.keys() & MATRICES.keys():
             if np.ndim(call.arguments[argument]) == 2:
                 function = f"{name.partition('(')[0]} {argument}"
                 said = SAID.get(function, "Y" if argument == "y" else argument)
-                entry = Entry(functools.partial(_with, call, argument), MATRICES[argument], said)
+                asked = _written if name.startswith("data.save") else _with
+                entry = Entry(functools.partial(asked, call, argument), MATRICES[argument], said)
                 table.setdefault(function, entry)
     return table
 
@@ -72,6 +73,11 @@ def _calls(folder: Path) -> dict[str, Call]:
 
 def _with(call: Call, argument: str, matrix: Any) -> Any:
     return call.function(**call.arguments | {argument: matrix})
+
+
+def _written(call: Call, argument: str, matrix: Any) -> Any:
+    """What is loaded again, and the file."""
+    return _with(call, argument, matrix), call.arguments["path"].read_bytes()
 
 
 @functools.cache
@@ -149,6 +155,19 @@ def _chains() -> dict[str, Entry]:
     return {f"estimators.{method} X": Entry(call, features, "X") for method, call in asked.items()}
 
 
+def _folds() -> dict[str, Entry]:
+    """Features whose rows are cut into folds."""
+
+    def calibrated(X, name):
+        model = getattr(estimators, name)(random_state=0, calibration="temperature", cv=2)
+        return model.fit(X, classes()).predict_proba(features())
+
+    return {
+        f"estimators.{name}.fit X in folds": Entry(functools.partial(calibrated, name=name), features, "X")
+        for name in ("MulticlassSVC", "TopKSVC")
+    }
+
+
 def _backends() -> dict[str, Entry]:
     """Features of functions that choose by them how to compute, and what depends on the format otherwise."""
 
@@ -172,7 +191,11 @@ def _backends() -> dict[str, Entry]:
         limits = metrics.f1_thresholds(labels(), predictions)
         return metrics.above_thresholds(predictions, limits).toarray()
 
+    def fitted(X):
+        return list(data.fit_transforms("log,idf,unit,frequency", X).arrays.values())
+
     return {
+        "data.fit_transforms X": Entry(fitted, features, "X"),
         "metrics.f1_thresholds predictions": Entry(with_best, labels, "predictions"),
         "kernels.points X": Entry(lambda X: kernels.points(X).norms2, features, "X"),
         **{
