@@ -47,8 +47,8 @@ def size_of(name: str, p: Problem, exact: np.ndarray) -> np.ndarray:
 )
 def test_every_length(name, m):
     ks = (1, min(5, m), m) if m < 300 else (5, 20)
-    # every k with a length of each way of computing
-    for k in ks if m in FEW else ks[LENGTHS.index(m) % len(ks) :][:1]:
+    # each way of computing has every k, with one of its lengths or with several
+    for k in ks if m in (*FEW, 200) else [ks[(LENGTHS.index(m) + 1) % len(ks)]]:
         p = cases(m, k, 40 if m < 1000 else 6, seed=m)
         x = of_problem("cuda", name, p)
         for i in range(len(x)):
