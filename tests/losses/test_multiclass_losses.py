@@ -156,6 +156,14 @@ def test_scores_whose_differences_overflow(loss, dtype):
         np.testing.assert_allclose(gradient, slope, atol=1e-6)
 
 
+@pytest.mark.parametrize("loss", [losses.softmax_cross_entropy, partial(losses.topk_entropy, k=2)])
+def test_scores_whose_differences_overflow_where_nothing_is_compiled_as_a_whole(loss):
+    most = 0.9 * float(jnp.finfo(jnp.float32).max)
+    value, slope = jax.value_and_grad(loss)(jnp.float32([most, -most, most]), 1)
+    assert value == jnp.inf
+    np.testing.assert_allclose(slope, [0.5, -1, 0.5], atol=1e-6)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_minus_infinity_is_a_closed_class_and_nan_is_handed_on(name):
     z, y = examples()

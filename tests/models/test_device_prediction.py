@@ -96,7 +96,7 @@ BLOCKS = [(None, None), (None, 5), (2048, 10), (1024, 23), (777, None)]
 
 @pytest.mark.parametrize(
     ("k", "blocks"),
-    [(7, blocks) for blocks in BLOCKS] + [(k, (block, None)) for k in (1, 1500) for block in (None, 777)],
+    [(k, blocks) for k in (1, 7) for blocks in BLOCKS] + [(1500, (None, None)), (1500, (777, None))],
 )
 def test_wide_blocks_rank_as_a_full_sort(way, k, blocks):
     X, W, bias = wide()
