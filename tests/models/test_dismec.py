@@ -90,7 +90,7 @@ BAD_DISMEC = [
     (_dismec(entry=dict(file="none")), "", "expected a file none with the labels from 0 on, found none"),
     (_dismec(entry={"weight-format": "<NULL>"}), "", "expected 'weight-format' of DenseTXT, SparseTXT"),
     (_dismec(), "0:1\n", "w:2:1: expected 2 rows as in the header, found the end of the file after 1"),
-    (_dismec(), "0:1\n3:1\n", "w:2:1: expected a feature index from 0 to 2, found '3'"),
+    (_dismec(), "0:1\n3:1\n", "w:2:1: expected a column index from 0 to 2, found '3'"),
     (_dismec(), "0:1\n1:inf\n", "w:2:3: expected a finite float32 number, found 'inf'"),
     (_dismec(entry={"weight-format": "DenseTXT"}), "1 2 3\n1 2\n", "w:2:1: expected 3 weights, found 2"),
     (
