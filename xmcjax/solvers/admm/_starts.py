@@ -17,7 +17,7 @@ from xmcjax.solvers._search import MARGIN
 from xmcjax.solvers.admm._memory import check_memory
 from xmcjax.solvers.admm._problem import Problem
 from xmcjax.solvers.admm._steps import HParams, State, advance
-from xmcjax.solvers.admm._sums import counts, gain_of, lane_maxima, lane_sums, rows_of, sums_of
+from xmcjax.solvers.admm._sums import LaneRows, counts, gain_of, lane_maxima, lane_sums, rows_of, sums_of
 
 # Of the largest number: by how much those of a state differ at most that is taken for one of this problem.
 _ALIKE = 1e-3
@@ -88,16 +88,18 @@ def _start_given(problem: Problem, alpha: jax.Array) -> State:
 
 def _alike(problem: Problem) -> jax.Array:
     """Equal dual variables, as large as the dual set has them, [n, lanes, m]."""
-    form, rows, m = problem.formulation, rows_of(problem), problem.classes
-    there = jnp.broadcast_to(rows.there, (*rows.y.shape, m))
-    there &= form.exists(there, rows.y)
-    count: Any = m
-    if problem.members is not None:
-        there &= problem.members
-        count = counts(problem, rows.C.dtype)
+    rows = rows_of(problem)
+    count: Any = problem.classes if problem.members is None else counts(problem, rows.C.dtype)
     # of sums that are at most C an equal part
-    each = rows.C / (count - 1) if isinstance(form, TopKBeta) else rows.C
-    return jnp.where(there, each, jnp.zeros((), rows.C.dtype))
+    each = rows.C / (count - 1) if isinstance(problem.formulation, TopKBeta) else rows.C
+    return jnp.where(_variables(problem, rows), each, jnp.zeros((), rows.C.dtype))
+
+
+def _variables(problem: Problem, rows: LaneRows) -> jax.Array:
+    """Whether there is a variable, [n, lanes, m]: not of a row or a class that a lane leaves out."""
+    there = jnp.broadcast_to(rows.there, (*rows.y.shape, problem.classes))
+    there &= problem.formulation.exists(there, rows.y)
+    return there if problem.members is None else there & problem.members
 
 
 def _shortened(problem: Problem, alpha: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -119,9 +121,7 @@ def continued(problem: Problem, state: State) -> State:
     that of another problem, and they begin anew.
     """
     form, rows, alpha = problem.formulation, rows_of(problem), state.best_dual
-    there = rows.there & form.exists(alpha, rows.y)
-    if problem.members is not None:
-        there &= problem.members
+    there = _variables(problem, rows)
     # the projection; of a set without upper bounds it shortens by a thousandth
     nearest = form.row_map(
         jnp.where(there, form.metric(alpha), -jnp.inf), rows.y, 1e-3 * rows.C, rows.C, problem.k
