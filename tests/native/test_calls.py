@@ -218,6 +218,22 @@ def test_what_is_read_only_is_not_changed():
 
 
 @needs_native
+@pytest.mark.parametrize(
+    ("matrix", "got"),
+    [
+        (np.zeros((5, 4), np.dtype(float).newbyteorder()), r"swapped bytes of float64 \[5, 4\]"),
+        (np.zeros(161, np.uint8)[1:].view(np.float64).reshape(5, 4), r"float64 \[5, 4\]"),
+        (np.zeros((4, 5)).T, r"float64 \[5, 4\]"),
+    ],
+    ids=["swapped bytes", "beside the alignment", "columns side by side"],
+)
+def test_what_is_laid_out_otherwise_is_one_sentence(matrix, got):
+    expected = "take_columns: expected contiguous arrays of numbers of this machine, got "
+    with pytest.raises(ValueError, match=f"^{expected}{got}$"):
+        InPlace("take_columns", matrix=matrix, which=np.zeros(1, np.int32), rows=np.zeros((1, 5)))
+
+
+@needs_native
 @pytest.mark.parametrize("columns", [[2**32 + 1], [-1], [4]])
 def test_columns_that_are_none_are_refused(columns):
     with pytest.raises(

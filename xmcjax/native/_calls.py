@@ -83,6 +83,18 @@ def dtype_of(field: Field, real: np.dtype) -> np.dtype:
     return real if field.type == "real" else np.dtype(field.type.removesuffix("_t"))
 
 
+_Message = ctypes.c_char * 500
+
+
+def _pointer(capsule: Any) -> int:
+    """Where an array's description of itself is, as NumPy's array interface has it (PyArrayInterface)."""
+    return _capsule_pointer(capsule, None)
+
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype, _capsule_pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+
 class InPlace:
     """A native call on arrays of NumPy, as a function without arguments.
 
@@ -114,26 +126,19 @@ class InPlace:
         library = _library.load_library()
         assert library is not None  # the caller has seen that it is there
         read, written, _, options, _ = arranged(name, fields)
-        for array in (*read, *written):
+        arrays = [*read, *written]
+        for array in arrays:
             if not isinstance(array, np.ndarray):
                 raise TypeError(f"{name}: expected arrays of NumPy, results too, got {array!r:.50}")
-            flags = array.flags
-            if not (flags.c_contiguous and flags.aligned and array.dtype.isnative):
-                got = f"{array.dtype} {list(array.shape)}"
-                raise ValueError(f"{name}: expected contiguous arrays of numbers of this machine, got {got}")
-        for array in written:
-            if not array.flags.writeable:
-                got = f"{array.dtype} {list(array.shape)}"
-                raise ValueError(f"{name}: expected arrays that may be changed, got a read-only {got}")
         self._name, self._needs = name, needs or f"the working arrays of {name}"
-        self._arrays = read, written  # kept alive
-        self._message = ctypes.create_string_buffer(500)
+        described = [array.__array_struct__ for array in arrays]
+        self._alive = arrays, described
+        self._message = _Message()
         self._arguments = (
-            *(_described(read), ctypes.c_int64(len(read))),
-            *(_described(written), ctypes.c_int64(len(written))),
+            struct.pack(f"@{len(arrays)}P", *map(_pointer, described)),
+            *(ctypes.c_int64(len(read)), ctypes.c_int64(len(written))),
             struct.pack(f"@{len(options)}q", *options.values()),
-            self._message,
-            ctypes.c_int64(len(self._message)),
+            *(self._message, ctypes.c_int64(len(self._message))),
         )
         self._call = library.xmcjax_in_place
 
@@ -150,33 +155,3 @@ class InPlace:
         ended = self._call(self._name.encode(), ctypes.c_int32(runs), *self._arguments)
         if ended:
             _interrupts.check(ended, self._needs, self._message.value.decode())
-
-
-# Array of native/interface/reader.h: where its numbers are, their type, its axes, where their lengths are.
-_ARRAY = "PiiP"
-
-
-@functools.cache
-def _layout(arrays: int, lengths: int) -> struct.Struct:
-    """Of so many descriptions and the lengths of their axes."""
-    return struct.Struct("@" + _ARRAY * arrays + "q" * lengths)
-
-
-@functools.cache
-def _type(dtype: np.dtype) -> int:
-    """The number of a type in native/interface/reader.h."""
-    return ord(dtype.kind) << 8 | dtype.itemsize
-
-
-def _described(arrays: list[np.ndarray]) -> ctypes.Array[ctypes.c_char]:
-    """Descriptions of arrays, and after them the lengths of their axes, to which they point."""
-    lengths = [length for a in arrays for length in a.shape]
-    layout = _layout(len(arrays), len(lengths))
-    memory = ctypes.create_string_buffer(layout.size)
-    at = ctypes.addressof(memory) + layout.size - 8 * len(lengths)
-    numbers: list[int] = []
-    for a in arrays:
-        numbers += (a.__array_interface__["data"][0], _type(a.dtype), a.ndim, at)
-        at += 8 * a.ndim
-    layout.pack_into(memory, 0, *numbers, *lengths)
-    return memory

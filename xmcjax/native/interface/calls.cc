@@ -15,6 +15,15 @@ namespace xmcjax {
 
 namespace ffi = xla::ffi;
 
+// PyArrayInterface of NumPy's array interface protocol: what an array says of itself.
+struct OfNumPy {
+  int two, axes;
+  char kind;
+  int bytes, flags;
+  intptr_t *length, *stride;
+  void *data, *fields;
+};
+
 #define XMCJAX_CALL(name, Args) \
   template <class real>         \
   void Args<real>::read(Reader& reader) {
@@ -72,6 +81,23 @@ Array array_of(const ffi::AnyBuffer& buffer) {
   return {buffer.untyped_data(), type(), int32_t(length.size()), length.begin()};
 }
 
+// The bits of its flags.
+constexpr int kContiguous = 0x1, kAligned = 0x100, kNotSwapped = 0x200, kWriteable = 0x400;
+
+Array array_of(const char* call, const OfNumPy& array, bool written) {
+  static_assert(sizeof(intptr_t) == sizeof(int64_t));
+  const Array found{array.data, array.kind << 8 | array.bytes, array.axes,
+                    reinterpret_cast<const int64_t*>(array.length)};
+  const auto refuse = [&](const char* what, const char* got) {
+    throw BadArgument(std::string(call) + ": expected " + what + ", got " + got + described(found));
+  };
+  const char* native = "contiguous arrays of numbers of this machine";
+  if (!(array.flags & kNotSwapped)) refuse(native, "swapped bytes of ");
+  if (!(array.flags & kContiguous && array.flags & kAligned)) refuse(native, "");
+  if (written && !(array.flags & kWriteable)) refuse("arrays that may be changed", "a read-only ");
+  return found;
+}
+
 ffi::Error expected(const char* what) {
   return ffi::Error(ffi::ErrorCode::kInvalidArgument, std::string("xmcjax: expected ") + what);
 }
@@ -124,12 +150,12 @@ ffi::Ffi* handler_of(Implementation implementation) {
 
 }  // namespace xmcjax
 
-// A call on arrays of the caller, which are changed in place; without `runs` they are checked and nothing else.
-// Options come in the order of the declaration. Returns how it ended, of guard.h; the sentence of kBadArgument is in
-// message, of `room` bytes.
-XMCJAX_EXPORT int32_t xmcjax_in_place(const char* name, int32_t runs, const xmcjax::Array* in, int64_t ins,
-                                      const xmcjax::Array* out, int64_t outs, const int64_t* options,
-                                      char* message, int64_t room) {
+// A call on arrays of the caller, which are changed in place: those that are read, then those that are written.
+// Without `runs` they are checked and nothing else. Options come in the order of the declaration. Returns how it
+// ended, of guard.h; the sentence of kBadArgument is in message, of `room` bytes.
+XMCJAX_EXPORT int32_t xmcjax_in_place(const char* name, int32_t runs, const xmcjax::OfNumPy* const* arrays,
+                                      int64_t ins, int64_t outs, const int64_t* options, char* message,
+                                      int64_t room) {
   return xmcjax::guarded_call([&] {
     const auto call = std::find_if(std::begin(xmcjax::kCalls), std::end(xmcjax::kCalls),
                                    [&](const auto& one) { return !std::strcmp(one.name, name); });
@@ -137,7 +163,10 @@ XMCJAX_EXPORT int32_t xmcjax_in_place(const char* name, int32_t runs, const xmcj
     try {
       if (call == std::end(xmcjax::kCalls))
         throw xmcjax::BadArgument(std::string("there is no call ") + name);
-      call->call({name, in, out, ins, outs, [&](const char*) { return *options++; }}, runs != 0);
+      std::vector<xmcjax::Array> given;
+      for (int64_t i = 0; i < ins + outs; ++i) given.push_back(xmcjax::array_of(name, *arrays[i], i >= ins));
+      call->call({name, given.data(), given.data() + ins, ins, outs, [&](const char*) { return *options++; }},
+                 runs != 0);
     } catch (const xmcjax::BadArgument& error) {
       std::strncpy(message, error.what(), size_t(room - 1));
       throw;

@@ -30,14 +30,14 @@ std::string name_of(Type type) {
   return kind ? kind + std::to_string(8 * (type & 255)) : "numbers of another kind";
 }
 
+}  // namespace
+
 std::string described(const Array& array) {
   std::string text = name_of(array.type) + " [";
   for (int32_t axis = 0; axis < array.axes; ++axis)
     text += (axis ? ", " : "") + std::to_string(array.length[axis]);
   return text + "]";
 }
-
-}  // namespace
 
 bool Given::wide() const {
   const auto is_real = [](const Array& array) { return array.type >> 8 == 'f'; };

@@ -30,6 +30,9 @@ struct Array {
   const int64_t* length;  // of each axis
 };
 
+// "float32 [5, 2]", for sentences.
+std::string described(const Array& array);
+
 // What a caller has given: arrays that are read, in the order of the declaration; arrays that are written, likewise;
 // and the options. A field that is changed in place is in both, with memory of its own or the same twice.
 struct Given {
