@@ -75,6 +75,47 @@ def test_the_truncated_entropy_of_a_class_far_below_has_the_slope_of_all_others(
             np.testing.assert_allclose(g, wide, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("most", [20.0, 1e8, 1e30])
+def test_the_topk_entropy_with_one_class_far_above_the_others(most, dtype):
+    """That class and the next are at 1/k, and the others share the rest as a softmax."""
+    z = jnp.asarray([-1e8, most, 1, 0, 0, 3], dtype)
+    rest = np.exp([1.0, 0, 0]) / np.sum(np.exp([1.0, 0, 0])) / 3
+    value, g = jax.jit(jax.value_and_grad(lambda z: losses.topk_entropy(z, jnp.asarray(0), 3)))(z)
+    np.testing.assert_allclose(g, [-1, 1 / 3, *rest, 1 / 3], rtol=1e-6)
+    np.testing.assert_allclose(value, 1e8 + (most + 3 + np.log(np.e + 2)) / 3 + np.log(3), rtol=1e-6)
+    tied, low = jnp.asarray([-1e9, 1, -1e9, -1e9, -1e9, -1e9], dtype), [-1, 1 / 3, *[1 / 6] * 4]
+    np.testing.assert_allclose(
+        jax.jit(jax.grad(losses.topk_entropy), static_argnums=2)(tied, 0, 3), low, rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("variant", ["alpha", "beta"])
+@pytest.mark.parametrize("gamma", [1e-6, 1.0, 3.0])
+def test_smooth_losses_of_scores_beyond_which_their_dtype_has_no_quotient(variant, gamma):
+    smooth = partial(losses.smooth_topk_hinge, variant=variant)
+    most, y = float(jnp.finfo(jnp.float32).max), jnp.asarray(1)
+    z = jnp.asarray([1e36, 0, 5e35], jnp.float32)
+    value, g = jax.value_and_grad(smooth)(z, y, 1, gamma)
+    np.testing.assert_allclose(value, 1e36, rtol=1e-6)
+    np.testing.assert_array_equal(g, [1, -1, 0])
+    value, g = jax.value_and_grad(smooth)(z, y, 2, gamma)
+    np.testing.assert_allclose(value, 7.5e35, rtol=1e-6)
+    np.testing.assert_array_equal(g, [0.5, -1, 0.5])
+    # a difference that is beyond it
+    value, g = jax.value_and_grad(smooth)(jnp.asarray([most, -most / 2, 0], jnp.float32), y, 1, gamma)
+    assert value == jnp.inf
+    np.testing.assert_array_equal(g, [1, -1, 0])
+
+
+@pytest.mark.parametrize("gamma", [1e-6, 1.0])
+def test_fenchel_young_losses_of_scores_beyond_which_their_dtype_has_no_quotient(gamma):
+    z, t = jnp.asarray([1e36, 0, -1e36], jnp.float32), jnp.asarray([0, 1, 0], jnp.float32)
+    value, g = jax.value_and_grad(losses.fenchel_young)(z, t, projections.simplex, gamma)
+    np.testing.assert_allclose(value, 1e36, rtol=1e-6)
+    np.testing.assert_array_equal(g, [1, -1, 0])
+
+
 def test_the_topk_entropy_of_others_that_are_farther_apart_than_their_dtype_reaches():
     z = jnp.asarray([0, 3e38, -3e38, -3.2e38], jnp.float32)
     value, g = jax.value_and_grad(losses.topk_entropy)(z, jnp.asarray(0), 2)

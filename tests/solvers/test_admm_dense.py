@@ -226,6 +226,11 @@ def test_what_comes_first_is_what_is_expected_to_cost_less(C):
     assert found.reason == (
         "epochs come first, 400 of them at most where more are allowed: features are sparse"
     )
+    for options, why in (
+        (dict(gamma=1.0), "epochs come first: native steps for all rows at once have no smoothing"),
+        (dict(variant="entropy"), "epochs come first, 100 of them at most: the loss is an entropy"),
+    ):
+        assert topk_sdca.solve(X[:40], y[:40], 3, **options).reason == why
     found = topk_sdca.solve(sp.eye_array(2001, format="csr"), np.arange(2001) % 3)
     assert found.reason.startswith("epochs alone: rows and features") and found.status == Status.CONVERGED
 

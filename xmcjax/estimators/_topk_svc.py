@@ -219,7 +219,8 @@ class TopKSVC(Probabilities, LinearClassifier):
         counted = counted_classes(len(classes), numbers, weight)
         most = counted.shape[1] - 1
         if k > most:
-            raise ValueError(f"k: expected at most {most}, the number of classes less one, got {k}")
+            of = "" if len(classes) == counted.shape[1] else " that have a row of weight above 0,"
+            raise ValueError(f"k: expected at most {most}, the number of classes{of} less one, got {k}")
         splits = splits_of_classes(self, X, classes, numbers, sample_weight, k + 1)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         with precision(X.dtype):

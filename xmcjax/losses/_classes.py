@@ -71,6 +71,17 @@ class Rows(NamedTuple):
         """
         return self.others_above(self.at_label())
 
+    def margins_in_range(self) -> tuple[jax.Array, jax.Array]:
+        """:meth:`margins` of finite scores, at most the largest number of the dtype, and which are cut to it.
+
+        The largest number has the derivative of the difference that it stands for.
+        """
+        z, own = self.values, self.at_label()[..., None]
+        a = self.margins()
+        beyond = jnp.isposinf(a) & (z < jnp.inf) & (own > -jnp.inf)
+        moved = (z - jax.lax.stop_gradient(z)) - (own - jax.lax.stop_gradient(own))
+        return jnp.where(beyond, jnp.finfo(a.dtype).max + moved, a), beyond
+
     def others_above(self, base: jax.Array) -> jax.Array:
         """How far the scores of the open classes j ≠ y are above a base [...], −∞ elsewhere; [..., m]."""
         return jnp.where(self.others, self.values - base[..., None], -jnp.inf)

@@ -178,8 +178,9 @@ def _topk_entropy(rows: Rows, k: int):
         return _cross_entropy(rows)
     top = largest_scores(rows, k)
     most, last = _finite(top[..., :1]), _finite(top[..., -1:])
-    # halfway between the k largest, where they are farther apart than their dtype reaches
-    base = jnp.where(jnp.isposinf(most - last), most / 2 + last / 2, most)
+    # those that are not at 1/k are near the k-th largest; halfway between the k largest, where they are
+    # farther apart than their dtype reaches
+    base = jnp.where(jnp.isposinf(most - last), most / 2 + last / 2, last)
     a = rows.others_above(base[..., 0])
     return _log_loss_above(rows, base[..., 0], _capped_logsumexp(a, top - base, k)[0])
 
@@ -225,15 +226,13 @@ def _capped_logsumexp(a: jax.Array, top: jax.Array, k: int) -> tuple[jax.Array, 
     """
     tail = _tail(a, top)
     exists = tail > -jnp.inf
-    # log Z for u = 0 … k−1
-    log_z = jnp.concatenate([top[..., :-1], tail[..., None]], axis=-1)
-    log_z = jax.lax.cumlogsumexp(log_z, axis=a.ndim - 1, reverse=True)
+    # log Σ_{j>u} e^{a_[j] − a_[u+1]} for u = 0 … k−1: differences have digits, however large the entries
+    log_count = _log_counts(top, _log_tail_count(a, top))
     u = jax.lax.broadcasted_iota(a.dtype, top.shape, a.ndim - 1)
-    log_share = jnp.log((k - u) / k)
     # e^{a_[u+1] − τ} ≤ 1/k
-    fits = (top - log_z + log_share <= -math.log(k)) | (u == k - 1)
+    fits = (log_count >= jnp.log(k - u)) | (u == k - 1)
     first = jnp.argmax(fits, axis=-1, keepdims=True)
-    tau = jnp.take_along_axis(log_z - log_share, first, axis=-1)[..., 0]
+    tau = jnp.take_along_axis(top + log_count - jnp.log((k - u) / k), first, axis=-1)[..., 0]
     # E = (1/k) Σ_{j≤u} (a_[j] + log k) + (1 − u/k) τ
     first = first.astype(a.dtype)
     held = jnp.sum(jnp.where(u < first, top + math.log(k), 0), axis=-1) / k
@@ -246,18 +245,22 @@ def _(k, primals, tangents):
     (a, top), (da, _) = primals, tangents
     value, u = _capped_logsumexp(a, top, k)
     # those at 1/k, and the others share the rest as e^{a_j}: τ, as large as a, has no digits for that. What
-    # ties with one of the u largest is at 1/k too, and where k entries are finite all of them are
+    # ties with the last of the u largest is at 1/k too, or shares what those above it leave; where k entries
+    # are finite all of them are at 1/k
     last = jnp.take_along_axis(top, jnp.maximum(u[..., None] - 1, 0).astype(jnp.int32), axis=-1)
     open_ = a > -jnp.inf
     all_held = jnp.sum(open_, axis=-1, keepdims=True) <= k
-    held = open_ & (all_held | (a >= jnp.where(u[..., None] > 0, last, jnp.inf)))
-    count = jnp.sum(held, axis=-1, keepdims=True, dtype=a.dtype)
-    share = jnp.minimum(count / k, 1)
-    rest = jnp.where(held, -jnp.inf, a)
+    last = jnp.where(all_held, -jnp.inf, jnp.where(u[..., None] > 0, last, jnp.inf))
+    above, tied = open_ & (a > last), open_ & (a == last)
+    left = jnp.maximum(1 - jnp.sum(above, axis=-1, keepdims=True, dtype=a.dtype) / k, 0)
+    ties = jnp.sum(tied, axis=-1, keepdims=True, dtype=a.dtype)
+    each = jnp.minimum(1 / k, left / jnp.maximum(ties, 1))
+    left = jnp.maximum(left - ties * each, 0)
+    rest = jnp.where(above | tied, -jnp.inf, a)
     most = jnp.max(jax.lax.stop_gradient(rest), axis=-1, keepdims=True)
     e = jnp.exp(rest - jnp.where(jnp.isneginf(most), 0, most))
     mass = jnp.sum(e, axis=-1, keepdims=True)
-    p = jnp.where(held, share / jnp.maximum(count, 1), (1 - share) * e / jnp.where(mass == 0, 1, mass))
+    p = jnp.where(above, 1 / k, jnp.where(tied, each, left * e / jnp.where(mass == 0, 1, mass)))
     p = jnp.where(jnp.isneginf(value)[..., None], 0, p)
     return (value, u), (jnp.sum(p * da, axis=-1), jnp.zeros_like(u))
 
@@ -282,11 +285,32 @@ def _(k, primals, tangents):
 
 def _tail(a: jax.Array, top: jax.Array) -> jax.Array:
     """log Σ_j e^{a_j} without the k−1 largest entries, given the k largest; −∞ where none is left."""
+    tail = _finite(top[..., -1]) + _log_tail_count(a, top)
+    return jnp.where(jnp.isnan(top[..., 0]), jnp.nan, tail)
+
+
+def _log_tail_count(a: jax.Array, top: jax.Array) -> jax.Array:
+    """The same of the differences a_j − a_[k]."""
     last = top[..., -1:]
     finite = jnp.where(jnp.isneginf(last), 0, last)
     # entries equal to the k-th largest count as often as they stand beyond the first k−1
     reached = jnp.sum(jnp.where(a <= last, jnp.exp(a - finite), 0), axis=-1)
     above = jnp.sum(top[..., :-1] == last, axis=-1, dtype=a.dtype)
-    total = jnp.where(jnp.isneginf(last[..., 0]), 0, reached - above)
-    tail = finite[..., 0] + jnp.log(total)
-    return jnp.where(jnp.isnan(top[..., 0]), jnp.nan, tail)
+    return jnp.log(jnp.where(jnp.isneginf(last[..., 0]), 0, reached - above))
+
+
+def _log_counts(top: jax.Array, last: jax.Array) -> jax.Array:
+    """log Σ_{j≥i} e^{a_[j] − a_[i]} of each i of the k largest, [..., k], given that of the last, [...].
+
+    d_i = log(1 + e^{d_{i+1} − (a_[i] − a_[i+1])}).
+    """
+    fall = jnp.where(jnp.isneginf(top[..., 1:]), jnp.inf, top[..., :-1] - top[..., 1:])
+
+    def both(later, earlier):
+        """The map from d behind both to d before them, x to log(e^d + e^(x − fall))."""
+        (d_later, fall_later), (d, fall) = later, earlier
+        return jnp.logaddexp(d, d_later - fall), fall + fall_later
+
+    d = jnp.concatenate([jnp.zeros_like(fall), last[..., None]], axis=-1)
+    fall = jnp.concatenate([fall, jnp.full_like(last[..., None], jnp.inf)], axis=-1)
+    return jax.lax.associative_scan(both, (d, fall), reverse=True, axis=top.ndim - 1)[0]

@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 
 from xmcjax.losses._classes import Rows, accumulator, checked_scores, checked_targets, evaluate
 from xmcjax.losses._conjugates import dual_variables, on_domain, slack
-from xmcjax.losses._envelope import envelope, maximum
+from xmcjax.losses._envelope import envelope, maximum, of_quotient
 from xmcjax.losses._smooth_topk_hinge import checked_gamma
 from xmcjax.projections import simplex
 
@@ -69,7 +69,7 @@ def fenchel_young(
     z, t = scores.astype(dtype), targets.astype(dtype)
     counted = jnp.where((t == 0) & jnp.isneginf(z), 0, z)  # an entry of −∞ is left out
     most = maximum if _closes_over(projection, z) else envelope
-    value = most(z, gamma, projection)[0] + jnp.sum(t * (gamma / 2 * t - counted), axis=-1)
+    value = most(z, gamma, of_quotient(projection))[0] + jnp.sum(t * (gamma / 2 * t - counted), axis=-1)
     return jnp.where(gamma > 0, value, jnp.nan).astype(scores.dtype)
 
 
@@ -127,16 +127,11 @@ def sparsemax_conjugate(duals, labels, *, where=None) -> jax.Array:
 
 
 def _sparsemax(rows: Rows):
-    z, own = rows.values, rows.at_label()[..., None]
-    a = z - own
-    # differences of finite scores that overflow are the largest number, which has their derivative
-    most = jnp.asarray(jnp.finfo(a.dtype).max)
-    far = jnp.isposinf(a) & (z < jnp.inf) & (own > -jnp.inf)
-    at_most = most + ((z - jax.lax.stop_gradient(z)) - (own - jax.lax.stop_gradient(own)))
-    a = jnp.where(rows.own | rows.others, jnp.where(far, at_most, a), -jnp.inf)
+    a, beyond = rows.margins_in_range()
+    a = jnp.where(rows.own, 0, a)
     one = jnp.ones((), a.dtype)
-    value = envelope(a, one, simplex)[0] + one / 2
-    return value + jnp.where(value >= most, jnp.inf, 0)
+    value, p = envelope(a, one, of_quotient(simplex))
+    return value + one / 2 + jnp.where(jnp.any(beyond & (p > 0), axis=-1), jnp.inf, 0)
 
 
 def _sparsemax_conjugate(rows: Rows):

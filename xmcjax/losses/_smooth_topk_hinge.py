@@ -13,8 +13,6 @@ where they are called top-k SVM_γ (alpha and beta). It projects a + 1 onto Δ o
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,10 +21,9 @@ from jax.typing import ArrayLike
 from xmcjax._range import check_range
 from xmcjax.losses._classes import Rows, accumulator, checked_k, checked_scores, concrete, evaluate
 from xmcjax.losses._conjugates import on_domain
-from xmcjax.losses._envelope import envelope
+from xmcjax.losses._envelope import envelope, of_topk_simplex
 from xmcjax.losses._topk_hinge import checked_variant, topk_simplex_duals
 from xmcjax.losses.gains import Variant
-from xmcjax.projections import topk_simplex
 
 
 def smooth_topk_hinge(
@@ -105,8 +102,10 @@ def checked_gamma(gamma, dtype) -> jax.Array:
 
 
 def _smooth_topk_hinge(rows: Rows, gamma, k: int, variant: Variant):
-    projection = functools.partial(topk_simplex, k=k, variant=variant)
-    return jnp.where(gamma > 0, envelope(1 + rows.margins(), gamma, projection)[0], jnp.nan)
+    a, beyond = rows.margins_in_range()
+    value, x = envelope(1 + a, gamma, of_topk_simplex(k, variant))
+    value = value + jnp.where(jnp.any(beyond & (x > 0), axis=-1), jnp.inf, 0)
+    return jnp.where(gamma > 0, value, jnp.nan)
 
 
 def _smooth_topk_hinge_conjugate(rows: Rows, gamma, k: int, variant: Variant):

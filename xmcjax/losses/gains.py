@@ -21,9 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax._sizes import repeated, rows_behind
-from xmcjax.losses._envelope import envelope
+from xmcjax.losses._envelope import envelope, of_topk_simplex
 from xmcjax.losses._largest import largest, membership
-from xmcjax.projections import topk_simplex
 
 Variant = Literal["alpha", "beta"]
 
@@ -98,7 +97,7 @@ def _(k, variant, primals, tangents):
 
 
 def _envelope(h, gamma, k: int, variant: Variant):
-    return envelope(h, gamma, functools.partial(topk_simplex, k=k, variant=variant))[0]
+    return envelope(h, gamma, of_topk_simplex(k, variant))[0]
 
 
 _value = jax.jit(_envelope, static_argnums=(2, 3))

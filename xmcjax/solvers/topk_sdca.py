@@ -83,7 +83,6 @@ _ENTROPIC, _EPOCHS = 1 << 16, 100
 # Weights up to which the solver of Crammer and Singer's SVM has Newton's method, and the part of the epochs
 # that are allowed which is left to it.
 _WEIGHTS, _LAST = 1200, 0.5
-_MISSING = "native steps for all rows at once are missing, or have no smoothing"
 
 __all__ = [
     "VARIANTS",
@@ -204,11 +203,15 @@ def _epochs_first(
         most = worth(_PATIENCE)
         of = "inner products" if entries is None else "sparse"
         return most, f"epochs come first, {most} of them at most where more are allowed: features are {of}"
-    native = linops.native_ready() and not smooth
-    reason = costs.reason if native else f"epochs come first: {_MISSING}"
     if entropy:
-        return min(_EPOCHS, max_epochs), reason
-    return 0 if native and costs.steps < costs.epochs else worth(_LEAST), reason
+        return min(
+            _EPOCHS, max_epochs
+        ), f"epochs come first, {_EPOCHS} of them at most: the loss is an entropy"
+    if not linops.native_ready():
+        return worth(_LEAST), "epochs come first: native steps for all rows at once are missing"
+    if smooth:
+        return worth(_LEAST), "epochs come first: native steps for all rows at once have no smoothing"
+    return 0 if costs.steps < costs.epochs else worth(_LEAST), costs.reason
 
 
 def _filled(
