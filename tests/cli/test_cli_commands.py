@@ -1,9 +1,12 @@
 """The other commands: demo, info, help, and how the program is started."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +73,13 @@ def test_info(xmcjax, monkeypatch):
         assert part in result.out
     for name in (*INITS, *MARGIN_LOSSES, *TRANSFORMS, *READERS):
         assert name in result.out
+
+
+def test_info_tells_of_every_variable_that_is_read(xmcjax):
+    package = Path(__file__).resolve().parents[2] / "xmcjax"
+    sources = {*package.rglob("*.py"), *package.rglob("*.cc")} - {package / "cli" / "_environment.py"}
+    read = {name for path in sources for name in re.findall(r'"(XMCJAX_[A-Z_]+)"', path.read_text())}
+    assert set(json.loads(xmcjax("info", "--json").done().out)["environment"]) == read > {"XMCJAX_DATA"}
 
 
 @pytest.mark.parametrize(

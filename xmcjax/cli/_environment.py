@@ -15,6 +15,7 @@ VARIABLES = {
     "XMCJAX_REQUIRE_NATIVE": "1 makes their absence an error",
     "XMCJAX_ISA": "baseline or avx2 keeps the kernels from using more than that",
     "XMCJAX_NODES": "a folder in place of /sys/devices/system/node, where the NUMA nodes are read",
+    "XMCJAX_DATA": "a folder of data sets, searched before the cache and their publishers",
     "XMCJAX_CACHE": "0 keeps no compiled programs; a folder for them in place of ~/.cache",
     "XMCJAX_TRACEBACK": "1 shows the Python traceback of an error",
 }
