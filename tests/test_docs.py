@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib
+import inspect
 import io
 import json
 import re
@@ -17,6 +18,7 @@ import pytest
 import tyro
 from sklearn.datasets import load_iris
 
+import xmcjax
 from docs import checks, pictures
 from experiments.bench import everywhere
 from tests.support import commands
@@ -214,6 +216,19 @@ def test_flags_in_the_pages_are_those_of_the_programs():
     documented = (ROOT / "docs" / "reference" / "cli.md").read_text()
     for flag in every - {"--help"}:
         assert flag in documented, f"docs/reference/cli.md does not explain {flag}"
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_page_of_a_system_says_which_options_are_no_flags(system):
+    """Behind "flags of the same names" it names those that the estimator alone has, and no others."""
+    name = {"one-vs-all": "one-vs-all-classifier", "top-k": "topk", "kernel": "kernels"}.get(system, system)
+    text = (ROOT / "docs" / "guide" / f"{name}.md").read_text()
+    excepted = re.search(r"flags of the same\s+names\s+\(\[.*?\]\(.*?\)\), but for ([^.]*)\.", text)
+    assert excepted, name
+    flags = re.findall(FLAG, said("train", "--system", system, "--help"))
+    of_flags = {flag[2:].replace("-", "_").removeprefix("no_") for flag in flags}
+    arguments = set(inspect.signature(getattr(xmcjax, SYSTEMS[system])).parameters)
+    assert set(re.findall(r"`(\w+)`", excepted[1])) == arguments - of_flags
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
