@@ -1,6 +1,8 @@
 """Propensities, binary precision and recall, F1 and density against definitions and scikit-learn."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,6 +39,18 @@ def test_presets_by_name():
         metrics.inverse_propensities(Y, dataset="nosuch")
     with pytest.raises(ValueError, match="either dataset or a and b"):
         metrics.inverse_propensities(Y, 0.5, 0.4, dataset="Amazon")
+
+
+def test_the_guide_has_every_preset_and_every_metric():
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "evaluate.md").read_text()
+    rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| (.*) \|$", page, re.MULTILINE)
+    shown = {name: (float(a), float(b)) for a, b, names in rows for name in re.findall(r"`(.*?)`", names)}
+    assert shown == metrics.PROPENSITY_PRESETS
+    columns = {}
+    for functions, _, headings in re.findall(r"^\| (`.*) \| (.*) \| (`.*) \|$", page, re.MULTILINE):
+        columns |= dict(zip(re.findall(r"`(\w+)`", headings), re.findall(r"`(\w+)`", functions), strict=True))
+    tables = metrics.RANKING_METRICS | metrics.PROPENSITY_METRICS
+    assert columns == {heading: metric.__name__ for heading, metric in tables.items()}
 
 
 def test_inverse_propensities_refuse_bad_input():
