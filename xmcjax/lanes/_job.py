@@ -19,7 +19,8 @@ class Job:
         tolerance: bound on ‖∇f‖.
         base, scale, indices, values, bias: the start, as in :class:`xmcjax.inits.Starts`.
         positive_weight, negative_weight: of the rows with target +1 and −1, besides their own.
-        positive_total, negative_total: Σ c over these rows; nan where nobody asks what the weights gain.
+        positive_total: Σ c over the positive rows; nan where nobody asks what the weights gain.
+        negative_total: Σ c over the others, likewise.
 
     Example:
         >>> at_zero = dict(base=None, scale=1.0, indices=np.zeros(0, int), values=np.zeros(0), bias=0.0)

@@ -114,8 +114,8 @@ class Solution(NamedTuple):
         'CONVERGED'
     """
 
-    #: [d, m], for which the gap holds: float32, or of X in float64 as JAX has that, without jax_enable_x64
-    #: float32 from epochs; of inner products the coefficients of the rows, [n, m]
+    #: [d, m], for which the gap holds, in float32, or of X in float64 as JAX has that, without jax_enable_x64
+    #: in float32 from epochs; of inner products the coefficients of the rows, [n, m]
     W: np.ndarray
     primal: float
     gap: float  #: relative duality gap of the weights, in float64
