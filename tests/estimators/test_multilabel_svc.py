@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 
 from tests.support.commands import run_apart
 from xmcjax import MulticlassSVC, MultinomialLogisticRegression
@@ -112,6 +113,13 @@ def test_what_a_label_matrix_has_no_place_for_is_refused():
         svc().fit(X, 0 * Y)
     with pytest.raises(ValueError, match="expected a matrix of 0 and 1 as y, found 2"):
         svc().fit(X, 2 * Y)
+
+
+def test_warnings_name_the_line_that_called():
+    with pytest.warns(UserWarning, match="relative duality gap|no positive rows") as caught:
+        svc(tol=1e-9, max_iter=1).fit(*problem())
+    assert [warning.category for warning in caught] == [ConvergenceWarning, UserWarning]
+    assert [warning.filename for warning in caught] == [__file__, __file__]
 
 
 def test_the_command_trains_on_rows_with_several_labels(tmp_path):

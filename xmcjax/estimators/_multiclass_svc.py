@@ -247,7 +247,7 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
                 observe=watch.observer(watch.dual),
                 **limits,
             )
-        self._store(solution, classes, counted, columns)
+        self._store(solution, classes, counted, columns, stacklevel=5)
         self.calibration_ = None
         keep_dual(self, counted.dual(solution.alpha))
         self._say(watch, solution)
@@ -265,7 +265,7 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         found = dict(epochs=self.n_iter_, objective=solution.primal, relative_gap=solution.gap)
         watch.end(self.reason_, **found)
 
-    def _store(self, solution, classes, counted: Counted, columns: UsedColumns):
+    def _store(self, solution, classes, counted: Counted, columns: UsedColumns, stacklevel: int = 4):
         from xmcjax._platform import said_of_host
         from xmcjax.solvers import REMEDY, Status
 
@@ -291,5 +291,5 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
                 f"the relative duality gap is {solution.gap:.3g} after {self.n_iter_} epochs, above "
                 f"tol={self.tol:g}: {remedy}",
                 ConvergenceWarning,
-                stacklevel=4,  # the caller of a decorated method
+                stacklevel=stacklevel,  # the caller of a decorated method
             )
