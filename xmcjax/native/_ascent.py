@@ -64,7 +64,7 @@ class Ascent(DualPoint):
         """Rows and classes of the dual variables that the last part changed, and by what."""
         count = self._count("count_moves")
         row, label = np.zeros(count, np.int32), np.zeros(count, np.int32)
-        change = np.zeros(count, self._dtype)
+        change = np.zeros(count, self.dtype)
         self._call("get_moves", row=row, label=label, change=change)
         return row, label, change
 
@@ -90,13 +90,13 @@ class Ascent(DualPoint):
     @property
     def mean_change(self) -> np.ndarray:
         """What this process has to add to the mean of the weights, [d]."""
-        change = np.zeros(self._d, self._dtype)
+        change = np.zeros(self._d, self.dtype)
         self._call("mean_change", change=change)
         return change
 
     def move_mean(self, change: np.ndarray) -> None:
         """Adds the sum of what all processes have to add."""
-        self._call("move_mean", change=np.ascontiguousarray(change, self._dtype))
+        self._call("move_mean", change=np.ascontiguousarray(change, self.dtype))
 
 
 class CentredAscent(Ascent):

@@ -85,7 +85,7 @@ class DualPoint:
 
     def _make(self, call: str, X, m: int, *, seed, threads, classes=None, **fields) -> None:
         assert X.dtype in (np.float32, np.float64)
-        self.shape, self._d, self._dtype = (X.shape[0], m), X.shape[1], X.dtype
+        self.shape, self._d, self.dtype = (X.shape[0], m), X.shape[1], X.dtype
         self._classes = classes or (0, m)
         handle = np.zeros((), np.int64)
         # kept, because the library keeps the addresses of its arrays
@@ -133,7 +133,7 @@ class DualPoint:
     @property
     def weights(self) -> np.ndarray:
         """W in the dtype of X, [d, m], or of its classes."""
-        W = np.zeros((self._d, self._classes[1] - self._classes[0]), self._dtype)
+        W = np.zeros((self._d, self._classes[1] - self._classes[0]), self.dtype)
         self._call("weights", W=W)
         return W
 

@@ -46,7 +46,7 @@ class Splitting(DualPoint):
 
     def begin(self) -> tuple[float, float]:
         """‖α‖² and ‖X W‖² of W = weights(α)."""
-        self.right = np.zeros((self.size, self.shape[1]), self._dtype)
+        self.right = np.zeros((self.size, self.shape[1]), self.dtype)
         found = np.zeros(2)
         self._call("begin", found=found)
         variables, scores = found.tolist()

@@ -13,8 +13,8 @@ from xmcjax.solvers._formulation_base import with_values
 from xmcjax.solvers._formulations import Formulation
 from xmcjax.solvers._formulations import formulation as formulation_of
 
-#: What steps of the alternating direction method are called.
-ALL_ROWS = "steps for all rows at once"
+#: What native coordinate ascent is called, and steps of the alternating direction method.
+ASCENT, ALL_ROWS = "coordinate ascent", "steps for all rows at once"
 
 
 class Progress(NamedTuple):

@@ -14,13 +14,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._cores import blas_threads
-from xmcjax.native import Advanced, Assessment
+from xmcjax.native import Advanced, Ascent, Assessment, RankingAscent, SeparateAscent
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import OF_TOLERANCE, Certified, Share, certified, certified_kernel
 from xmcjax.solvers._formulations import Formulation
 from xmcjax.solvers._formulations import formulation as formulation_of
 from xmcjax.solvers._instance_problem import Gram
+from xmcjax.solvers._progress import ASCENT, Observe, Progress
 
 # Part of the tolerance at which a method ends: what is certified may be a little more.
 MARGIN = 0.9
@@ -192,13 +193,6 @@ def ascend(
                 break
 
 
-class WithWeights(Ascending, Protocol):
-    """Coordinate ascent whose weights can be seen."""
-
-    @property
-    def weights(self) -> np.ndarray: ...
-
-
 class Longer:
     """Coordinate ascent that is assessed at longer weights too, and at the best that it has seen.
 
@@ -215,7 +209,7 @@ class Longer:
         W: the best weights, float64 [d, m]; None where those of the dual variables are.
     """
 
-    def __init__(self, point: WithWeights, X: sp.csr_array, y: np.ndarray, formulation: str, C, tol: float):
+    def __init__(self, point: Ascent, X: sp.csr_array, y: np.ndarray, formulation: str, C, tol: float):
         self._point, self._X, self._y, self._C, self._tol = point, X, y, C, tol
         self._form, self._least = formulation_of(formulation), np.inf
         self.W: np.ndarray | None = None
@@ -280,3 +274,41 @@ def ascend_separately(
             told(to.found.gap)
         if not to.running or left() < 1 or work >= patience:
             return to.found
+
+
+def ascended(
+    point: Ascent | RankingAscent | SeparateAscent,
+    start: sp.csr_array,
+    tol: float,
+    shrinking: bool,
+    passes: Passes,
+    left: Callable[[], float],
+    patience: float,
+    observe: Observe | None,
+    made: Callable[[], float],
+    longest: Longer | None = None,
+) -> tuple[Ended, float]:
+    """What native coordinate ascent comes to, and the largest projected gradient there.
+
+    Args:
+        point: the ascent, at dual variables of 0.
+        start: dual variables to start from, of shape [0, 0] for those of 0.
+        tol: relative duality gap at which it ends.
+        shrinking, passes, left, patience: of :func:`ascend`.
+        observe: of the solver.
+        made: passes made so far, by all methods.
+        longest: looks at longer weights of `point` too; None for those of the dual variables alone.
+    """
+    if start.size:
+        point.alpha = start
+
+    def told(gap: float) -> None:
+        if observe is not None:
+            observe(Progress(ASCENT, made(), gap, lambda: point.alpha))
+
+    limits = shrinking, passes, left, patience, told
+    if isinstance(point, Ascent):
+        found = ascend(longest or point, Accuracy(point.dtype, tol), *limits)
+    else:
+        found = ascend_separately(point, tol, *limits)
+    return Ended(point.alpha, found.gap, longest.W if longest else None), found.violation

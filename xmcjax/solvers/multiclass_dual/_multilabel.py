@@ -23,9 +23,9 @@ from xmcjax._platform import host_bound
 from xmcjax.native import RankingAscent, awaited
 from xmcjax.solvers import _admm_dense
 from xmcjax.solvers._instance_twin import Rows, rows_of
-from xmcjax.solvers._progress import ALL_ROWS, Observe, Progress, checked_start, observed
+from xmcjax.solvers._progress import ALL_ROWS, ASCENT, Observe, Progress, checked_start, observed
 from xmcjax.solvers._ranking import Ranking, nearest
-from xmcjax.solvers._search import Ended, Passes, Search, ascend_separately
+from xmcjax.solvers._search import Ended, Passes, Search, ascended
 from xmcjax.solvers.multiclass_dual._native import canonical, described, multiplied_densely
 from xmcjax.solvers.multiclass_dual._problem import check_limits, checked_features
 from xmcjax.solvers.multiclass_dual._solve import Solution
@@ -36,7 +36,6 @@ _FORM = Ranking()
 # one compiled call.
 _PATIENCE, _LONG_PATIENCE, _FEW = 50, 300, 200
 _EPOCHS, _CALL = 30, 5
-_ASCENT = "coordinate ascent"
 
 
 @host_bound
@@ -154,9 +153,9 @@ class _Methods:
             wide = canonical(self._rows.astype(np.float64))  # rounding to float32 may be the reason
             search.attempt(lambda tol, alpha: self._ascent(wide, tol, alpha, np.inf), self._left)
         passes = self._passes
-        reason = f"{_ASCENT} alone: features are sparse and many, or there are too many numbers"
+        reason = f"{ASCENT} alone: features are sparse and many, or there are too many numbers"
         if self._splits:
-            reason = f"{_ASCENT} comes first, for {patience:g} passes at most, then {ALL_ROWS}"
+            reason = f"{ASCENT} comes first, for {patience:g} passes at most, then {ALL_ROWS}"
         if not native:
             reason += "; in plain JAX: there is no native library, or another device"
         counts = dict(epochs=math.ceil(passes.visited), newton_steps=0, shrunk=passes.shrunk, reason=reason)
@@ -166,23 +165,13 @@ class _Methods:
         """Passes that are still allowed."""
         return self._most - self._passes.visited
 
-    def _tell(self, gap: float, alpha) -> None:
-        if self._observe is not None:
-            self._observe(Progress(_ASCENT, self._passes.visited, gap, alpha))
-
     def _ascent(self, rows: sp.csr_array, tol: float, alpha: sp.csr_array, patience: float) -> Ended:
         """Native coordinate ascent."""
         given: dict[str, Any] = dict(seed=self._seed, threads=self._threads)
         point = RankingAscent(rows, self._labels, self._costs, dense=multiplied_densely(rows), **given)
-        if alpha.size:
-            point.alpha = alpha
-
-        def told(gap: float) -> None:
-            self._tell(gap, lambda: point.alpha)
-
-        found = ascend_separately(point, tol, True, self._passes, self._left, patience, told)
-        self._violation = found.violation
-        return Ended(point.alpha, found.gap)
+        limits = self._passes, self._left, patience, self._observe, lambda: self._passes.visited
+        ended, self._violation = ascended(point, alpha, tol, True, *limits)
+        return ended
 
     def _all_rows(self, steps: _admm_dense.Method, tol: float, alpha: sp.csr_array) -> Ended:
         """The alternating direction method of multipliers."""
@@ -211,7 +200,9 @@ class _Methods:
                 self._passes.visited, made = self._passes.visited + count, made + count
                 self._passes.sweeps += count
                 found = sp.csr_array(np.asarray(variables, np.float64))
-                self._tell(float(gap), lambda found=found: found)
+                if self._observe is not None:
+                    told = Progress(ASCENT, self._passes.visited, float(gap), lambda found=found: found)
+                    self._observe(told)
                 if not gap > tol or self._left() < 1 or made >= patience:
                     return Ended(found, float(gap))
 

@@ -14,8 +14,8 @@ from xmcjax.solvers import _admm, _admm_dense, _admm_sparse
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._formulations import NAMES, Formulation
 from xmcjax.solvers._formulations import formulation as formulation_of
-from xmcjax.solvers._progress import ALL_ROWS, Observe, Progress
-from xmcjax.solvers._search import Ended, Longer, Passes, Search, ascend, ascend_separately
+from xmcjax.solvers._progress import ALL_ROWS, ASCENT, Observe, Progress
+from xmcjax.solvers._search import Ended, Longer, Passes, Search, ascended
 
 # Passes over all instances, the shares of shrunk ones added up, after which another method takes over: for
 # each class and at most where ascent over instances may come to the end first, because a step for all rows at
@@ -46,23 +46,19 @@ _SPARSE_STEPS = 4
 # classes and in that of one class; or if it is so small that a factor costs next to nothing.
 _DIRECT, _COUPLED_ROWS, _CENTRED_ROWS = 1200, 60, 1 / 20
 _COUPLED_SQUARE, _CENTRED_SQUARE = 1 << 14, 1 << 10
-# What the methods are called.
-_ASCENT, _NEWTON = "coordinate ascent", "Newton's method"
+# What proximal point steps are called.
+_NEWTON = "Newton's method"
 # Proximal point steps in a row that may bring nothing before rounding is taken to be the reason.
 FAILURES = 4
 
 
-def solved(X, y: np.ndarray, m: int, formulation: str, C: float, **options) -> dict:
-    """Solves a problem; arguments as in ``run``, checked.
+class Methods:
+    """The native methods of a problem, in the order in which they take over from each other.
 
-    Returns:
-        The fields of ``Solution``.
+    Args:
+        X, y, m, formulation, C, tol, max_epochs, seed, shrinking, threads: of ``run``, checked; m classes.
+        start, observe: of ``run``, made ready.
     """
-    return _Methods(X, y, m, formulation, C, **options).solved()
-
-
-class _Methods:
-    """The native methods of a problem, in the order in which they take over from each other."""
 
     def __init__(
         self,
@@ -129,13 +125,6 @@ class _Methods:
         """Those that were made."""
         return self._most - self._left()
 
-    def _told(self, method: str, point):
-        """What is called with a gap of these dual variables."""
-        observe = self._observe
-        if observe is None:
-            return None
-        return lambda gap: observe(Progress(method, self._made(), gap, lambda: point.alpha))
-
     def _reason(self, patience: float) -> str:
         """Why the methods come in their order."""
         (n, d), m = self._X.shape, self._m
@@ -154,8 +143,8 @@ class _Methods:
             later.append(f"{ALL_ROWS}, whose systems are solved for sparse features")
         if not later:
             why = "sparse" if not multiplied_densely(self._rows) else f"too many ({n} rows, {d} features)"
-            return f"{_ASCENT} alone: features are {why}"
-        return f"{_ASCENT} comes first, for {patience:.3g} passes at most, then {' and '.join(later)}"
+            return f"{ASCENT} alone: features are {why}"
+        return f"{ASCENT} comes first, for {patience:.3g} passes at most, then {' and '.join(later)}"
 
     @property
     def _separate(self) -> bool:
@@ -168,38 +157,27 @@ class _Methods:
 
     def _ascent(self, rows, tol: float, alpha, patience: float, longer: bool = False) -> Ended:
         """Coordinate ascent, which may look at longer weights too."""
+        problem, longest = self._problem(rows), None
         if self._separate:
-            problem, dense = self._problem(rows), multiplied_densely(rows)
-            point = SeparateAscent.of_classes(*problem, dense=dense, **self._shared)
-            if alpha.size:
-                point.alpha = alpha
-            told = self._told(_ASCENT, point)
-            found = ascend_separately(point, tol, self._shrinking, self._passes, self._left, patience, told)
-            self._violation = found.violation
-            return Ended(point.alpha, found.gap)
-        # with the mean fixed, dual variables of Lee-Lin-Wahba move an m-th of the way
-        kind = CentredAscent if self._formulation == "llw" else Ascent
-        point = kind(*self._problem(rows), **self._shared)
-        if alpha.size:
-            point.alpha = alpha
-        accuracy = Accuracy(rows.dtype, tol)
-        told = self._told(_ASCENT, point)
-        longest = Longer(point, rows, self._y, self._formulation, self._C, tol) if longer else None
-        found = ascend(longest or point, accuracy, self._shrinking, self._passes, self._left, patience, told)
-        self._violation = found.violation
-        return Ended(point.alpha, found.gap, longest.W if longest else None)
+            point = SeparateAscent.of_classes(*problem, dense=multiplied_densely(rows), **self._shared)
+        else:
+            # with the mean fixed, dual variables of Lee-Lin-Wahba move an m-th of the way
+            point = (CentredAscent if self._formulation == "llw" else Ascent)(*problem, **self._shared)
+            longest = Longer(point, rows, self._y, self._formulation, self._C, tol) if longer else None
+        limits = self._shrinking, self._passes, self._left, patience, self._observe, self._made
+        ended, self._violation = ascended(point, alpha, tol, *limits, longest)
+        return ended
 
     def _newton(self, tol: float, alpha: sp.csr_array) -> Ended:
         """Proximal point steps by Newton's method."""
         point = Proximal(*self._problem(self._rows), **self._shared)
         point.alpha = alpha
         before, accuracy = self._newton_steps, Accuracy(np.dtype(np.float64), tol)
-        told = self._told(_NEWTON, point)
         while True:
             found = point.step(accuracy.eps, int(self._left()))
             self._newton_steps = before + point.newton_steps
-            if told is not None:
-                told(found.gap)
+            if self._observe is not None:
+                self._observe(Progress(_NEWTON, self._made(), found.gap, lambda: point.alpha))
             if accuracy.enough(found.gap, found.violation) or self._left() < 1 or point.failures >= FAILURES:
                 self._violation = found.violation
                 return Ended(point.alpha, found.gap)

@@ -130,9 +130,9 @@ def run(
     begin, observe = starting_point(start, y, m, formulation, C), observed(observe)
     native = backend in ("auto", "native") and linops.native_ready()
     if native and not isinstance(C, np.ndarray):
-        options = dict(tol=tol, max_epochs=max_epochs, seed=seed, shrinking=shrinking, threads=threads)
-        more = dict(start=begin, observe=observe)
-        return Solution(**_native.solved(X, y, m, formulation, C, **options, **more))
+        limits: dict[str, Any] = dict(tol=tol, max_epochs=max_epochs, threads=threads)
+        limits |= dict(seed=seed, shrinking=shrinking, start=begin, observe=observe)
+        return Solution(**_native.Methods(X, y, m, formulation, C, **limits).solved())
     dtype = linops.computed_dtype(X.dtype if X.dtype in (np.float32, np.float64) else np.float32)
     check_norms(X, dtype)
     size: dict[str, Any] = dict(classes=m, backend=backend, threads=threads)

@@ -20,10 +20,9 @@ import scipy.sparse as sp
 from xmcjax import linops
 from xmcjax.native import CentredAscent, SeparateAscent
 from xmcjax.solvers import _admm_dense, instance_dual
-from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._formulations import NAMES
-from xmcjax.solvers._progress import Observe, Progress
-from xmcjax.solvers._search import Ended, Passes, Search, ascend, ascend_separately
+from xmcjax.solvers._progress import Observe
+from xmcjax.solvers._search import Ended, Passes, Search, ascended
 from xmcjax.solvers.multiclass_dual import _native
 
 # Dual sets of ascent over instances; k is 1.
@@ -89,30 +88,18 @@ def attempt(
         patience = early if splits or few else max(1, int(_SHARE * most))
         rows = _native.canonical(X)
 
-        def ascended(target: float, alpha: sp.csr_array) -> Ended:
-            point: SeparateAscent | CentredAscent
+        def ascent(target: float, alpha: sp.csr_array) -> Ended:
             if own:
                 point = SeparateAscent.of_classes(rows, y, m, formulation, C, dense=dense, seed=seed)
             else:
                 point = CentredAscent(rows, y, m, formulation, C, seed=seed)
-            if alpha.size:
-                point.alpha = alpha
-
-            def told(gap: float) -> None:
-                if observe is not None:
-                    observe(Progress("coordinate ascent", passes.visited, gap, lambda: point.alpha))
-
-            limits: tuple[Any, ...] = (True, passes, left, patience, told)
-            if isinstance(point, SeparateAscent):
-                found = ascend_separately(point, target, *limits)
-            else:
-                found = ascend(point, Accuracy(rows.dtype, target), *limits)
-            return Ended(point.alpha, found.gap)
+            limits = passes, left, patience, observe, lambda: passes.visited
+            return ascended(point, alpha, target, True, *limits)[0]
 
         def left() -> float:
             return most - passes.visited
 
-        search.attempt(ascended, left)
+        search.attempt(ascent, left)
         made = math.ceil(passes.visited)
     if search.unsolved and splits and made < most:
         steps = _admm_dense.Method(X, y, m, formulation, C, observe=observe, made=lambda: made)
