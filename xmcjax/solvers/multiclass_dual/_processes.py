@@ -21,7 +21,7 @@ from jax.sharding import Mesh
 from xmcjax import linops
 from xmcjax._arguments import flag, number, whole_number
 from xmcjax._fork import needs_threads_of_jax
-from xmcjax._platform import host_bound
+from xmcjax._platform import on_host
 from xmcjax.native import Advanced, Ascent, Assessment, SeparateAscent
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._certified import Share
@@ -93,87 +93,68 @@ def run_over_mesh(
         >>> run_over_mesh(X, y, alone, formulation="ww").status.name
         'CONVERGED'
     """
-    with Peers(mesh) as peers:
-        return _solved(
-            peers, X, y, mesh, formulation, C, tol, max_epochs, seed, shrinking, threads, share_weights
+    with Peers(mesh) as peers, on_host():
+        check_limits(tol, max_epochs, threads)
+        seed, shrinking, C = whole_number("seed", seed, 0), flag("shrinking", shrinking), number("C", C)
+        X, y, m, _ = check_problem(X, y, formulation, C)
+        if not linops.native_ready():
+            raise ValueError(linops.NO_NATIVE)
+        wire, X = Wire(mesh, peers), canonical(X)
+        options = dict(
+            formulation=formulation,
+            C=C,
+            tol=tol,
+            max_epochs=max_epochs,
+            seed=seed,
+            shrinking=shrinking,
+            threads=threads,
+            share_weights=flag("share_weights", share_weights),
+        )
+        facts = {"work": "multiclass_dual", "options": repr(options)}
+        peers.agree(lambda: facts | {"X": given(X), "y": given(y)})
+        league = _league(wire, (X, y, m, formulation, C), seed, threads, share_weights)
+        passes, violation = Passes(), np.inf
+        # the processes go on together, or none of them
+        share = Share(wire.place, wire.count, wire.total)
+        search = Search(
+            X,
+            y,
+            formulation,
+            C,
+            tol,
+            agreed=lambda gap: float(wire.largest(np.array(gap))),
+            share=share,
+            threads=threads,
         )
 
+        def left() -> float:
+            return max_epochs - passes.visited
 
-@host_bound
-def _solved(
-    peers: Peers,
-    X,
-    y,
-    mesh: Mesh,
-    formulation: str,
-    C: float,
-    tol: float,
-    max_epochs: int,
-    seed: int,
-    shrinking: bool,
-    threads: int,
-    share_weights: bool,
-) -> Solution:
-    check_limits(tol, max_epochs, threads)
-    seed, shrinking, C = whole_number("seed", seed, 0), flag("shrinking", shrinking), number("C", C)
-    X, y, m, _ = check_problem(X, y, formulation, C)
-    if not linops.native_ready():
-        raise ValueError(linops.NO_NATIVE)
-    wire, X = Wire(mesh, peers), canonical(X)
-    options = dict(
-        formulation=formulation,
-        C=C,
-        tol=tol,
-        max_epochs=max_epochs,
-        seed=seed,
-        shrinking=shrinking,
-        threads=threads,
-        share_weights=flag("share_weights", share_weights),
-    )
-    facts = {"work": "multiclass_dual", "options": repr(options)}
-    peers.agree(lambda: facts | {"X": given(X), "y": given(y)})
-    league = _league(wire, (X, y, m, formulation, C), seed, threads, share_weights)
-    passes, violation = Passes(), np.inf
-    # the processes go on together, or none of them
-    share = Share(wire.place, wire.count, wire.total)
-    search = Search(
-        X,
-        y,
-        formulation,
-        C,
-        tol,
-        agreed=lambda gap: float(wire.largest(np.array(gap))),
-        share=share,
-        threads=threads,
-    )
+        def ascent(target: float, alpha) -> Ended:
+            nonlocal violation
+            if isinstance(league, _Separate):
+                found = ascend_separately(league, target, shrinking, passes, left)
+            elif isinstance(league, _Alone):
+                found = league.ascend(Accuracy(X.dtype, target), shrinking, passes, left)
+            else:
+                found = ascend(league, Accuracy(X.dtype, target), shrinking, passes, left)
+            violation = found.violation
+            return Ended(_gathered(wire, league.alpha()), found.gap)
 
-    def left() -> float:
-        return max_epochs - passes.visited
-
-    def ascent(target: float, alpha) -> Ended:
-        nonlocal violation
-        if isinstance(league, _Separate):
-            found = ascend_separately(league, target, shrinking, passes, left)
-        elif isinstance(league, _Alone):
-            found = league.ascend(Accuracy(X.dtype, target), shrinking, passes, left)
-        else:
-            found = ascend(league, Accuracy(X.dtype, target), shrinking, passes, left)
-        violation = found.violation
-        return Ended(_gathered(wire, league.alpha()), found.gap)
-
-    try:
-        search.attempt(ascent, left)
-    finally:
-        if isinstance(league, Together):
-            league.close()
-    if _log.isEnabledFor(logging.INFO):  # it copies what it measures
-        held = _bytes_of_weights(league) + _bytes_of(league.alpha())
-        _log.info(
-            "process %d of %d: %d bytes of weights and variables, %d bytes sent in %d messages, %d sweeps",
-            *(wire.place, wire.count, held, wire.sent, wire.messages, passes.sweeps),
-        )
-    counts = dict(epochs=math.ceil(passes.visited), newton_steps=0, shrunk=passes.shrunk)
-    return Solution(**counts, **described(search, violation, left(), formulation))
+        try:
+            search.attempt(ascent, left)
+        finally:
+            if isinstance(league, Together):
+                league.close()
+        if _log.isEnabledFor(logging.INFO):  # it copies what it measures
+            held = _bytes_of_weights(league) + _bytes_of(league.alpha())
+            _log.info(
+                "process %d of %d: %d bytes of weights and variables, %d bytes sent in %d messages, "
+                "%d sweeps",
+                *(wire.place, wire.count, held, wire.sent, wire.messages, passes.sweeps),
+            )
+        counts = dict(epochs=math.ceil(passes.visited), newton_steps=0, shrunk=passes.shrunk)
+        return Solution(**counts, **described(search, violation, left(), formulation))
 
 
 def _league(wire: Wire, problem: tuple, seed: int, threads: int, share_weights: bool):
