@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,11 +22,10 @@ from xmcjax.cli import _report, _training
 from xmcjax.cli._data import MORE_FEATURES, Joined, of_file, read_test, read_training, transformed_test
 from xmcjax.cli._data_options import DtypeName, SizedDataOptions
 from xmcjax.cli._needs import check_weights
-from xmcjax.cli._options import Directory, File, TransformNames, check_folds, check_stats, one_of
+from xmcjax.cli._options import Directory, File, TransformNames, check_folds, check_stats
 from xmcjax.cli._runs import add_record
 from xmcjax.data import DataFormatError, Dataset, parse_transforms
 from xmcjax.estimators import (
-    OPTIONS,
     FitFile,
     OutOfTimeError,
     fit_with_state,
@@ -46,11 +45,6 @@ from xmcjax.models import (
 _BESIDE = ("n_jobs", "verbose", "warm_start")
 # The first name of what a run has to have in common with the one that it goes on with.
 _SYSTEM = "--system"
-
-if TYPE_CHECKING:
-    CalibrationName = str
-else:
-    CalibrationName = one_of(("none", *OPTIONS["multiclass"]["calibration"].values.names))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_
 
 import tyro
 
-from xmcjax._options import CLASS_WEIGHTS, SHARED, Option, flag_of
+from xmcjax._options import CLASS_WEIGHTS, SHARED, Names, Option, Real, flag_of
 from xmcjax.data import TRANSFORMS
 from xmcjax.metrics import PROPENSITY_PRESETS, propensity_preset
 
@@ -163,6 +163,28 @@ def described(options: Mapping[str, Option]):
         return cls
 
     return decorate
+
+
+def with_flags(options: Mapping[str, Option]):
+    """Decorates a class of flags that has a docstring alone: it becomes a dataclass with all the options."""
+
+    def decorate(cls: type) -> type:
+        cls.__annotations__ = {name: _type_of(option) for name, option in options.items()}
+        for name, option in options.items():
+            setattr(cls, name, option.of_flag)
+        return described(options)(dataclasses.dataclass(frozen=True)(cls))
+
+    return decorate
+
+
+def _type_of(option: Option) -> Any:
+    """The type of the flag of an option."""
+    if isinstance(option.values, Names):
+        return one_of((("none",) if option.optional else ()) + option.values.names)
+    if option.of_flag is None:
+        kind, metavar = (float, "FLOAT") if isinstance(option.values, Real) else (int, "N")
+        return Annotated[kind | None, tyro.conf.arg(metavar=metavar)]
+    return type(option.of_flag)
 
 
 def check_out(out: Path, *inputs: Path, model: Path | None = None, flag: str = "--out") -> None:

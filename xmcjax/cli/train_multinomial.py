@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING
-
 from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._classes import ClassOptions, checked, train
-from xmcjax.cli._options import ClassWeightName, Directory, File, described, one_of
+from xmcjax.cli._options import with_flags
 from xmcjax.estimators import OPTIONS, MultinomialLogisticRegression
 
 _OPTIONS = OPTIONS["multinomial"]
-if TYPE_CHECKING:
-    SolverName = str
-else:
-    SolverName = one_of(_OPTIONS["solver"].values.names)
 
 
-@described(_OPTIONS)
-@dataclasses.dataclass(frozen=True)
+@with_flags(_OPTIONS)
 class Options(ClassOptions):
     """Train multinomial logistic regression, which gives probabilities, on rows with one label or several.
 
     Attributes:
         train: training data, any number of labels per row.
     """
-
-    train: File
-    model: Directory
-    solver: SolverName = _OPTIONS["solver"].of_flag
-    C: float = _OPTIONS["C"].of_flag
-    fit_intercept: bool = _OPTIONS["fit_intercept"].of_flag
-    class_weight: ClassWeightName = _OPTIONS["class_weight"].of_flag
-    tol: float = _OPTIONS["tol"].of_flag
-    max_iter: int = _OPTIONS["max_iter"].of_flag
-    n_jobs: int = _OPTIONS["n_jobs"].of_flag
 
 
 @compilation_cache()
