@@ -16,7 +16,7 @@ from xmcjax._platform import committed_to_host, on_host
 from xmcjax._pytrees import pytree
 from xmcjax._range import check_norms, check_range, check_squared_norms
 from xmcjax.solvers._formulations import FORMULATIONS, Formulation
-from xmcjax.solvers.multiclass_dual._rows import Rows, make_rows
+from xmcjax.solvers.multiclass_dual._row_slices import RowSlices, make_row_slices
 
 
 @pytree(
@@ -44,7 +44,7 @@ class MulticlassProblem:
     """
 
     op: linops.LinOp
-    rows: Rows | None
+    rows: RowSlices | None
     y: jax.Array
     norms2: jax.Array
     C: jax.Array
@@ -186,10 +186,10 @@ def multiclass_problem(
     norms2 = op.row_norms2()
     check_squared_norms(norms2)
     # an operator that is not dense is CSR
-    rows = make_rows(op.X if isinstance(op, linops.Dense) else op.to_scipy())  # type: ignore[attr-defined]
+    found = op.X if isinstance(op, linops.Dense) else op.to_scipy()  # type: ignore[attr-defined]
     made = MulticlassProblem(
         op=op,
-        rows=rows,
+        rows=make_row_slices(found),
         y=jnp.asarray(y),
         norms2=norms2,
         C=jnp.asarray(C, op.dtype),

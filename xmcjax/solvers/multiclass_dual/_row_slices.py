@@ -1,4 +1,8 @@
-"""Single rows of the features under jit, for solvers that visit one instance after another."""
+"""Single rows of the features under jit, for epochs that visit one instance after another.
+
+A sparse X stays three flat arrays. Blocks of rows that are filled up to one width are those of
+:class:`xmcjax.solvers._instance_twin.PaddedRows`.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +38,8 @@ class Row(NamedTuple):
     meta_fields=["width"],
 )
 @dataclasses.dataclass(frozen=True)
-class Rows:
-    """The rows of X; made by :func:`make_rows`.
+class RowSlices:
+    """The rows of X; made by :func:`make_row_slices`.
 
     A sparse X is three flat arrays; a row is a slice as long as the longest row, masked.
     """
@@ -57,10 +61,10 @@ class Rows:
         return Row(jnp.where(inside, value, 0), jnp.where(inside, column, 0))
 
 
-def make_rows(X) -> Rows:
+def make_row_slices(X) -> RowSlices:
     """The rows of a scipy.sparse CSR matrix or of an array."""
     if not hasattr(X, "indptr"):
-        return Rows(jnp.asarray(X), None, None, None, X.shape[1])
+        return RowSlices(jnp.asarray(X), None, None, None, X.shape[1])
     length = np.diff(X.indptr).astype(np.int32)
     width = max(1, int(length.max(initial=0)))
     if X.nnz + width > np.iinfo(np.int32).max:
@@ -68,4 +72,4 @@ def make_rows(X) -> Rows:
     # padded, so that the slice of the last row does not slide back
     value, column = np.pad(X.data, (0, width)), np.pad(X.indices.astype(np.int32), (0, width))
     start = X.indptr[:-1].astype(np.int32)
-    return Rows(jnp.asarray(value), jnp.asarray(column), jnp.asarray(start), jnp.asarray(length), width)
+    return RowSlices(jnp.asarray(value), jnp.asarray(column), jnp.asarray(start), jnp.asarray(length), width)
