@@ -14,7 +14,7 @@ from xmcjax.solvers._progress import starting_point
 from xmcjax.solvers._protocol import Solution, Solver, Weights, check_state, kinks
 from xmcjax.solvers.multiclass_dual._epochs import HParams, State, init, run_epochs, step
 from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem, check_limits, multiclass_problem
-from xmcjax.solvers.multiclass_dual._solve import Solution as Record
+from xmcjax.solvers.multiclass_dual._solve import Solution as OwnSolution
 from xmcjax.solvers.multiclass_dual._solve import run
 
 
@@ -26,10 +26,10 @@ def _continued(problem: MulticlassProblem, state: State) -> State:
     return init(problem, state.key, alpha.toarray())._replace(epoch=state.epoch)
 
 
-def _ended(problem: MulticlassProblem, hp: HParams, state: State | Record | None) -> Solution:
+def _ended(problem: MulticlassProblem, hp: HParams, state: State | OwnSolution | None) -> Solution:
     """From a state by epochs in plain JAX; else by whichever of the methods suits the features.
 
-    A record, which is the diagnostics of the latter, gives its dual variables to them.
+    An own solution, which the latter leave as diagnostics, gives its dual variables to them.
     """
     check_limits(hp.tol, hp.max_epochs)
     op = problem.op
@@ -39,7 +39,7 @@ def _ended(problem: MulticlassProblem, hp: HParams, state: State | Record | None
         assert isinstance(op, Dense)
         X, backend, threads = np.asarray(op.X), "dense", 1
     y, C = np.asarray(problem.y), np.asarray(problem.C, np.float64) if problem.C.ndim else float(problem.C)
-    if not (state is None or isinstance(state, Record)):
+    if not (state is None or isinstance(state, OwnSolution)):
         state = run_epochs(problem, hp, _continued(problem, state))
         state = _proved(state, X, y, problem.formulation, C, float(hp.tol))
         weights = Weights(state.W, jnp.zeros(state.W.shape[1], state.W.dtype))

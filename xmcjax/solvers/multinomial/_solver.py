@@ -23,7 +23,7 @@ from xmcjax.solvers.multinomial._problem import (
     scores,
 )
 from xmcjax.solvers.multinomial._run import METHODS, run
-from xmcjax.solvers.multinomial._run import Solution as Record
+from xmcjax.solvers.multinomial._run import Solution as OwnSolution
 from xmcjax.solvers.multinomial._state import HParams, State
 
 
@@ -40,9 +40,9 @@ def _step(problem: Problem, hp: HParams, state: State) -> State:
     return METHODS[auto.first(problem, compiled=True)].step(problem, hp, state)
 
 
-def _ended(problem: Problem, hp: HParams, state: State | Record | None) -> Solution:
-    """From the weights of a state, or of a record, which is the diagnostics of a solution."""
-    if not (state is None or isinstance(state, Record)):
+def _ended(problem: Problem, hp: HParams, state: State | OwnSolution | None) -> Solution:
+    """From the weights of a state, or of an own solution, which is the diagnostics of a common one."""
+    if not (state is None or isinstance(state, OwnSolution)):
         check_state(state, State)
     W0, b0 = (None, None) if state is None else (state.W, state.bias)
     # the derivative is that at ∇G = 0
