@@ -1,4 +1,6 @@
-"""Dual variables by the alternating direction method of multipliers.
+"""Dual variables of one problem by the alternating direction method of multipliers, on the host.
+
+Many problems as lanes, on any device, take the same steps in :mod:`xmcjax.solvers.admm`.
 
 Where features are long or correlated, and C is large, coordinate ascent needs thousands of passes. With the
 row map and the metric M of :mod:`xmcjax.solvers._formulations` a step is

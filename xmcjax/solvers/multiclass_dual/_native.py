@@ -25,8 +25,9 @@ _CLASS_PATIENCE, _LONG_PATIENCE, _PATIENCE = 10.0, 1000.0, 25.0
 # The same of one against the rest, at least, and features of dense rows up to which systems of Newton's
 # method are small beside those of the alternating direction method.
 _SEPARATE_PATIENCE, _SEPARATE_FEW = 60.0, 128
-# Where steps for all rows at once come early, after so many passes and so many times those that take as long
-# as their system: unknowns of a system of Newton's method up to which it comes before all the same.
+# Of these formulations steps for all rows at once come early: after `_EARLY` passes of ascent, and as many
+# more as take `_OF_SYSTEM` times as long as their system. Newton's method comes before them all the same
+# where one of its systems has so many unknowns at most.
 _UNKNOWNS = {"cs": 80, "ovr": 32, "ovr_squared": 0}
 _EARLY, _OF_SYSTEM = 8.0, 3.0
 # Passes that they have before Newton's method where that costs little.

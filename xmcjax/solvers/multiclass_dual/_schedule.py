@@ -1,8 +1,9 @@
-"""Which pairs of classes are optimised side by side: a 1-factorization of the complete graph.
+"""Bundles of classes for processes and places, and rounds in which classes meet in pairs.
 
-Alber et al., "Distributed optimization of multi-class SVMs", 2017, Algorithm 5, with classes
-and rounds counted from 0: classes c and 2r − c meet in round r. There, mod(2r − c, C − 1)
-must be taken modulo C where C is odd.
+The rounds are a 1-factorization of the complete graph: Alber et al., "Distributed optimization of multi-class
+SVMs", 2017, Algorithm 5, with classes and rounds counted from 0: classes c and 2r − c meet in round r. There,
+mod(2r − c, C − 1) must be taken modulo C where C is odd. In native ascent bundles of classes meet in the same
+rounds, which native/dual/bundle_plan.h works out for itself.
 """
 
 from __future__ import annotations
