@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,24 +21,6 @@ from xmcjax.solvers._base import Status
 
 # Entries of a row that those of all are filled up to at least.
 _WIDTH = 8
-
-
-class Rows(Protocol):
-    """Features as rows; `block` is what :meth:`take` made of the numbers of some instances."""
-
-    def take(self, ids: jax.Array) -> Any: ...
-
-    def scores(self, block: Any, weights: jax.Array) -> jax.Array:
-        """[instances, classes]."""
-        ...
-
-    def gram(self, block: Any) -> jax.Array:
-        """Products of the rows, [instances, instances]."""
-        ...
-
-    def add(self, block: Any, weights: jax.Array, change: jax.Array) -> jax.Array:
-        """The weights after the coefficients of the block changed by [instances, classes]."""
-        ...
 
 
 def _dot(a, b):
@@ -106,6 +88,11 @@ class PaddedRows:
     def add(self, block, weights, change):
         value, column = block
         return weights.at[column].add(value[:, :, None] * change[:, None, :])
+
+
+#: Features as rows. `take` makes a block of the numbers of b instances; its `scores` are [b, classes], `gram`
+#: gives products of its rows, [b, b], and `add` the weights after its coefficients changed by [b, classes].
+Rows = DenseRows | GramRows | PaddedRows
 
 
 def rows_of(op: LinOp) -> Rows:
