@@ -99,3 +99,13 @@ def test_a_label_that_would_take_much_memory_is_refused(xmcjax, tmp_path):
     xmcjax(*evaluate).refused(*said)
     (tmp_path / "p.txt").write_text("1:1\n50000:1\n")
     assert "P " in xmcjax(*evaluate).done().out
+
+
+def test_predictions_that_hold_every_label_are_not_warned_of(xmcjax, tmp_path):
+    data, predicted = tmp_path / "three.txt", tmp_path / "p.txt"
+    data.write_text("2 4 3\n0 1:1\n1,2 2:1\n")
+    evaluate = ("evaluate", "--data", data, "--predictions", predicted)
+    predicted.write_text("0:3 2:2 1:1\n2:3 1:2 0:1\n")
+    assert not xmcjax(*evaluate).done().err  # @5 beside 3 labels
+    predicted.write_text("0:3 2:2\n2:3 1:2\n")
+    assert "has at most 2 labels a line: the others count as wrong" in xmcjax(*evaluate).done().err

@@ -151,8 +151,9 @@ def run(options: Options) -> None:
     ks, longest = options.k, labels.shape[1]
     if longest == 0:
         raise DataFormatError(options.predictions, None, None, "predictions", "none in any line")
-    if longest < max(ks):
+    if longest < min(max(ks), truth.n_labels):
         _report.warn(f"{options.predictions} has at most {longest} labels a line: the others count as wrong")
+    if longest < max(ks):
         # Beyond the labels of a row no column changes what is compared, and there may be very many.
         columns = min(max(ks), max(longest, int(np.diff(truth.y.indptr).max())))
         padding = ((0, 0), (0, columns - longest))
