@@ -1,5 +1,7 @@
 """MultinomialLogisticRegression beside scikit-learn's LogisticRegression."""
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -99,10 +101,16 @@ def test_classes_are_whole_numbers_of_any_size(classes, dtype, step):
         np.testing.assert_array_equal(model.coef_, texts.coef_)
 
 
-def test_many_classes_are_called_so(classes):
+@pytest.mark.parametrize("kind", [int, float, str, object])
+def test_many_classes_of_few_rows_are_not_called_a_regression(classes, kind):
     X, _ = classes
-    with pytest.warns(UserWarning, match="number of unique classes is greater than 50%"):
-        MultinomialLogisticRegression(max_iter=1, tol=10).fit(X[:30], [*range(20), *range(10)])
+    y = np.array([*range(20), *range(10)]).astype(str if kind is object else kind).astype(kind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = MultinomialLogisticRegression(max_iter=1, tol=10).fit(X[:30], y)
+        assert len(model.classes_) == 20
+    with pytest.raises(ValueError, match="Unknown label type: continuous"):
+        MultinomialLogisticRegression().fit(X[:30], np.arange(30) + 0.5)
 
 
 @pytest.mark.parametrize("class_weight", ["balanced", {"fig": 3.0, "pear": 0.5}])

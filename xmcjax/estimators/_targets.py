@@ -125,9 +125,9 @@ def class_numbers(y, sample_weight: np.ndarray | None = None) -> tuple[np.ndarra
             raise ValueError(
                 f"y: expected classes that are all numbers or all texts, found {found}"
             ) from None
-    # of whole numbers it says that they are many
-    if counted is None or 2 * len(classes) > len(y):
-        check_classification_targets(y)
+    if counted is None:
+        # each class twice: where most classes have one row, as is usual here, it warns of a regression
+        check_classification_targets(np.repeat(classes, 2))
     present = number if sample_weight is None else number[sample_weight > 0]
     if np.count_nonzero(np.bincount(present)) < 2:
         raise ValueError("expected at least two classes in y, found one class")
