@@ -26,6 +26,7 @@ from xmcjax.estimators._kernel_parts import (
     folds_of,
     groups,
     kernel_of,
+    learnt_of,
     least_expected_loss,
     matrix_bytes,
     ordered,
@@ -239,15 +240,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         """
         from xmcjax.solvers.kernel_multinomial import CvObjective, tune
 
-        names = {"v": "v", "w": "kernel", "sigma2": "sigma2"}
-        if self.loadings is not None:
-            names["loadings"] = "loadings"
-        unknown = [name for name in free if name not in names]
-        if unknown or not free:
-            raise ValueError(f"free: expected some of {', '.join(names)}, got {tuple(free)!r}")
-        if "sigma2" in free and not self.sigma2 > 0:
-            raise ValueError(f"free: sigma2 is learnt by its logarithm, expected above 0, got {self.sigma2}")
-        max_iter = whole_number("max_iter", max_iter, 1)
+        learnt = learnt_of(free, self.sigma2, mixed=self.loadings is not None)
+        tol, max_iter = Real(least=0).check("tol", tol), whole_number("max_iter", max_iter, 1)
         data, dtype = training(self, X, y, sample_weight, widen=False)
         folds = folds_of(folds, data, self.random_state)
         group = groups(share, data.tree, self._functions(data))
@@ -259,7 +253,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
                 target_of(data, self.likelihood),
                 folds,
                 h,
-                free=tuple(names[name] for name in free),
+                free=learnt,
                 hp=self._limits(data),
                 weight=data.weight,
             )
@@ -362,6 +356,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
                 classes, [C, C].
 
         Raises:
+            TypeError: a loss that is neither a name nor a matrix of numbers.
             ValueError: a loss that is unknown or of another shape; X of another width or not finite.
         """
         check_is_fitted(self)
@@ -406,10 +401,10 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
 
     def _functions(self, data: Training) -> int:
         if self.loadings is not None:
-            loadings = _sparse.numbers(self.loadings, "loadings")
-            if loadings.ndim != 2:
-                raise ValueError(f"loadings: expected a matrix [C, p], got shape {list(loadings.shape)}")
-            return loadings.shape[1]
+            C, shape = len(data.classes), _sparse.numbers(self.loadings, "loadings").shape
+            if len(shape) != 2 or shape[0] != C or shape[1] == 0:
+                raise ValueError(f"loadings: expected a matrix [{C}, p], p from 1, got shape {list(shape)}")
+            return shape[1]
         return len(data.classes) if data.tree is None else data.tree.n_nodes
 
     def _family(self, data: Training, group: np.ndarray, v, base):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from xmcjax import _sparse
-from xmcjax._arguments import number_from_0, whole_number
+from xmcjax._arguments import number, number_from_0, whole_number
 from xmcjax._hierarchy import Hierarchy
 from xmcjax._range import check_norms, check_range, largest
 from xmcjax.estimators._counted import LOWEST
@@ -183,6 +183,30 @@ def base_kernel(kernel, w, scale: float):
     return KERNELS[kernel](1 / scale if w is None else _sparse.dense(w, "w")[()])
 
 
+def learnt_of(free, sigma2, *, mixed: bool) -> tuple[str, ...]:
+    """The parts of the hyperparameters that a search learns, by the names that ``tune`` takes for them.
+
+    Args:
+        free: some of "v", "w", "sigma2" and, where functions are `mixed`, "loadings".
+        sigma2: where the search starts.
+        mixed: whether there are loadings.
+
+    Raises:
+        TypeError: no names, or a sigma2 that is no number.
+        ValueError: an unknown name or none, or a sigma2 that has no logarithm.
+    """
+    parts = {"v": "v", "w": "kernel", "sigma2": "sigma2"} | ({"loadings": "loadings"} if mixed else {})
+    expected = f"free: expected some of {', '.join(parts)}"
+    if not isinstance(free, Iterable):
+        raise TypeError(f"{expected}, got {free!r}")
+    free = tuple(free)
+    if not free or not all(isinstance(name, str) and name in parts for name in free):
+        raise ValueError(f"{expected}, got {free!r}")
+    if "sigma2" in free and not number("sigma2", sigma2) > 0:
+        raise ValueError(f"free: sigma2 is learnt by its logarithm, expected above 0, got {sigma2}")
+    return tuple(parts[name] for name in free)
+
+
 def groups(share: str | None, tree: Hierarchy | None, n_classes: int) -> np.ndarray:
     """Group of each function, [P], whose hyperparameters are learnt as one.
 
@@ -302,13 +326,16 @@ def least_expected_loss(u: np.ndarray, probabilities: np.ndarray, loss, tree: Hi
         tree: of the classes, or None.
 
     Raises:
-        ValueError: an unknown name, one that needs a tree, or a matrix of another shape.
+        TypeError: neither a name nor real numbers.
+        ValueError: an unknown name, one that needs a tree, or a matrix of another shape or not finite.
     """
     C = probabilities.shape[1]
     if not isinstance(loss, str):
-        loss = np.asarray(loss, np.float64)
-        if loss.shape != (C, C) or not np.isfinite(loss).all():
-            raise ValueError(f"loss: expected finite losses [{C}, {C}], got shape {loss.shape}")
+        loss = _sparse.numbers(loss, "loss")
+        if loss.shape != (C, C):
+            raise ValueError(f"loss: expected losses [{C}, {C}], got shape {list(loss.shape)}")
+        if not np.isfinite(loss).all():
+            raise ValueError(f"loss: expected finite losses, found {loss[~np.isfinite(loss)][0]}")
         return np.argmin(np.where(u > LOWEST, probabilities @ loss, np.inf), axis=1)
     known = LOSSES if tree is not None else LOSSES[:1]
     if loss not in known:

@@ -173,8 +173,11 @@ def class_kernels(
             raise ValueError(f"expected a hierarchy of {n_classes} leaves, got {hierarchy.n_classes}")
     if loadings is not None:
         loadings = jnp.asarray(real_array("loadings", loadings, finite=True), dtype)
-        if hierarchy is not None or loadings.ndim != 2 or loadings.shape[0] != n_classes:
-            raise ValueError(f"expected loadings [{n_classes}, functions] and no hierarchy beside them")
+        if hierarchy is not None:
+            raise ValueError("loadings: expected None beside a hierarchy, which mixes functions itself")
+        if loadings.ndim != 2 or loadings.shape[0] != n_classes or not loadings.size:
+            found = list(loadings.shape)
+            raise ValueError(f"expected loadings [{n_classes}, functions], got shape {found}")
         P = loadings.shape[1]
     v, sigma2 = real_array("v", v), real_array("sigma2", sigma2)
     if v.shape not in ((), (P,)) or sigma2.shape:
