@@ -37,6 +37,7 @@ CALLS = {
         "solvers._instance_problem._squared_norms",
     },
     "csr_rmatmat": {"linops._csr.Csr._rmatmat", "solvers._products.transposed"},
+    "csr_inner": {"linops._csr.Csr._inner"},
     "csr_gram_matmat": {"linops._csr.Csr._gram_matmat"},
     "predict_few": {"models._weights._scores_of_few"},
     "predict_topk": {"models._weights.ByFeature.best"},

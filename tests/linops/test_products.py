@@ -57,6 +57,10 @@ def test_products(backend, lanes, dtype):
     np.testing.assert_allclose(F.mean(), A.mean(0), **tolerance)
     rows = np.array([5, 3, 3, 40])
     np.testing.assert_allclose(F.take_rows(rows).matmat(jnp.asarray(V)), A[rows] @ V, **tolerance)
+    other = matrix(dtype, n=2 * lanes, seed=2) if lanes > 2 else X  # whose columns are others
+    places = jnp.asarray(rng.integers(0, len(A), lanes), jnp.int32)
+    products = F.inner(places, linops.make(other, backend=backend))
+    np.testing.assert_allclose(products, A[places] @ other.toarray().T, **tolerance)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -91,6 +95,20 @@ def test_a_lane_keeps_its_bits_in_any_company(dtype):
         for a, b, w in zip(alone, together, whole, strict=True):
             np.testing.assert_array_equal(a[:, 0], w[:, l])
             np.testing.assert_array_equal(b[:, 0], w[:, l])
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_inner_products_have_the_bits_of_products_with_all_columns(dtype):
+    X, Y = matrix(dtype, n=67, d=900), matrix(dtype, n=130, d=900, seed=2)
+    one, two = (linops.make(X, backend="native", threads=k) for k in (1, 2))
+    places = jnp.asarray(np.random.default_rng(1).permutation(67), jnp.int32)
+    others = linops.make(Y, backend="native")
+    whole = others.matmat(jnp.asarray(X[places].toarray().T)).T
+    for op in (one, two):
+        np.testing.assert_array_equal(op.inner(places, others), whole)
+        for k in (1, 5, 16, 33):
+            np.testing.assert_array_equal(op.inner(places[-k:], others), whole[-k:])
 
 
 def test_one_column_is_multiplied_as_a_row():
@@ -184,6 +202,8 @@ def test_products_of_no_rows_and_of_no_columns(backend, shape):
         (op.squared_rmatmat(C), (d, 2)),
         (op.gram_matmat(C, V), (d, 2)),
         (op.row_norms2(), (n,)),
+        (op.inner(jnp.arange(n, dtype=jnp.int32), op), (n, n)),
+        (op.inner(jnp.zeros(0, jnp.int32), op), (0, n)),
     ):
         np.testing.assert_array_equal(found, np.zeros(size))
 
@@ -233,6 +253,7 @@ def test_products_of_native_kernels_have_derivatives_in_the_values_of_X():
 
     def of_values(F):
         squares = [jnp.sum(product(F, D, V) ** 2) for product in PRODUCTS.values()]
+        squares.append(jnp.sum(F.inner(jnp.int32([2, 0, 10]), F) ** 3))  # of both matrices
         return sum(squares) + jnp.sum(F.row_norms2() ** 2)
 
     found = jax.grad(of_values, allow_int=True)(linops.make(X, backend="native")).value
@@ -276,5 +297,10 @@ def test_arrays_of_another_dtype_or_shape_are_one_sentence_for_every_backend(bac
         ValueError, match=r"^gram_matmat: expected V as float32 \[2, 1\], found float32 \[2, 4\]$"
     ):
         F.gram_matmat(narrow, right)
+    others = linops.make(np.ones((4, 3), np.float32), backend=backend)
+    with pytest.raises(
+        ValueError, match=r"^inner: expected rows of float32 \[m, 2\], found float32 \[4, 3\]$"
+    ):
+        F.inner(jnp.int32([0]), others)
     with jax.enable_x64(False):  # what JAX makes float32 is float32
         F.matmat(right.astype(np.float64))

@@ -76,6 +76,8 @@ def _operators() -> dict[str, Call]:
             if hasattr(op, method):
                 name = f"xmcjax.linops.{type(op).__name__}.{method}({backend!r})"
                 found[name] = _part(getattr(op, method), *map(jnp.asarray, arguments))
+        name = f"xmcjax.linops.{type(op).__name__}.inner({backend!r})"
+        found[name] = _part(op.inner, jnp.int32([2, 0]), op)
     return found
 
 

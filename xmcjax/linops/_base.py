@@ -12,7 +12,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._platform import default_platform
-from xmcjax.linops._checks import check_arrays
+from xmcjax.linops._checks import check_arrays, check_widths
 from xmcjax.native import aligned_copy
 
 
@@ -67,6 +67,10 @@ class LinOp(Protocol):
         """Xᵀ(D ∘ (X V)), [d, B], in one pass; zero entries of D cost nothing on CPU."""
         ...
 
+    def inner(self, places: jax.Array, other: LinOp) -> jax.Array:
+        """X_p Yᵀ, [len(p), m], of some rows p of X, int32, with all rows of another Y [m, d]."""
+        ...
+
     def squared_rmatmat(self, D: jax.Array) -> jax.Array:
         """(X∘X)ᵀ D, [d, B]: the diagonals of Xᵀ diag(D) X."""
         ...
@@ -109,11 +113,17 @@ class SparseProducts:
         check_arrays(self, "gram_matmat", D=D, V=V)
         return self._differentiable("_gram_matmat", D, V)
 
+    def inner(self, places: jax.Array, other: LinOp) -> jax.Array:
+        check_widths(self, other)
+        # rows of X as columns of an array: Xᵀ E, E the columns p of the identity
+        picked = (jnp.arange(self.shape[0], dtype=jnp.int32)[:, None] == places).astype(self.dtype)
+        return other.matmat(self.rmatmat(picked)).T
+
     def mean(self) -> jax.Array:
         n = self.shape[0]
         return self.rmatmat(jnp.ones((n, 1), self.dtype))[:, 0] / n
 
-    def _differentiable(self, product: str, *arrays: jax.Array) -> jax.Array:
+    def _differentiable(self, product: str, *arrays: jax.Array | LinOp) -> jax.Array:
         if self._in_plain_jax:
             return getattr(self, product)(*arrays)
         return _by_kernel(product, self, *arrays)
@@ -127,7 +137,7 @@ class SparseProducts:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _by_kernel(product: str, op: SparseProducts, *arrays: jax.Array) -> jax.Array:
+def _by_kernel(product: str, op: SparseProducts, *arrays: jax.Array | LinOp) -> jax.Array:
     return getattr(op, product)(*arrays)
 
 

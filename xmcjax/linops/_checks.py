@@ -132,6 +132,13 @@ def check_arrays(op, product: str, **arrays) -> None:
         lanes = a.shape[1]
 
 
+def check_widths(op, other) -> None:
+    """Raises ValueError where the rows of two operators have no inner products."""
+    if (other.dtype, other.shape[1]) != (op.dtype, op.shape[1]):
+        expected = f"inner: expected rows of {op.dtype} [m, {op.shape[1]}]"
+        raise ValueError(f"{expected}, found {other.dtype} {list(other.shape)}")
+
+
 def canonical_csr(X):
     """A matrix of scipy.sparse, of any kind, as checked CSR whose rows have each column once, in order.
 

@@ -14,8 +14,8 @@ import numpy as np
 from xmcjax import native
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
-from xmcjax.linops._base import SparseProducts, put
-from xmcjax.linops._checks import canonical_csr, check_arrays
+from xmcjax.linops._base import LinOp, SparseProducts, put
+from xmcjax.linops._checks import canonical_csr, check_arrays, check_widths
 from xmcjax.native import csr_arrays, ref
 
 CHUNK = 1 << 18
@@ -84,6 +84,17 @@ class Csr(SparseProducts):
         if self.native:
             return native.call("csr_gram_matmat", X=self.arrays, D=D, V=V, threads=self.threads)["out"]
         return ref.csr_gram_matmat(self.value, self.column, self.row, D, V, self.shape[0])
+
+    def inner(self, places: jax.Array, other: LinOp) -> jax.Array:
+        if self.native and isinstance(other, Csr) and other.native:
+            check_widths(self, other)
+            return self._differentiable("_inner", places, other)
+        return super().inner(places, other)
+
+    def _inner(self, places: jax.Array, other: Csr) -> jax.Array:
+        X, Y = self.arrays, other.arrays
+        made = native.call("csr_inner", X=X, Y=Y, place=places, features=self.shape[1], threads=self.threads)
+        return made["out"]
 
     def squared_rmatmat(self, D: jax.Array) -> jax.Array:
         check_arrays(self, "squared_rmatmat", D=D)

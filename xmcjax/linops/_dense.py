@@ -11,7 +11,8 @@ import numpy as np
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._platform import default_platform
 from xmcjax._pytrees import pytree
-from xmcjax.linops._checks import check_arrays
+from xmcjax.linops._base import LinOp
+from xmcjax.linops._checks import check_arrays, check_widths
 from xmcjax.native import aligned_copy
 
 
@@ -51,6 +52,10 @@ class Dense:
     def gram_matmat(self, D: jax.Array, V: jax.Array) -> jax.Array:
         check_arrays(self, "gram_matmat", D=D, V=V)
         return self.rmatmat(D * self.matmat(V))
+
+    def inner(self, places: jax.Array, other: LinOp) -> jax.Array:
+        check_widths(self, other)
+        return other.matmat(self.X[places].T).T
 
     def squared_rmatmat(self, D: jax.Array) -> jax.Array:
         check_arrays(self, "squared_rmatmat", D=D)

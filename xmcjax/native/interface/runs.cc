@@ -33,6 +33,12 @@ void run(GramMatmatArgs<T>& args) {
 }
 XMCJAX_RUNS(GramMatmatArgs)
 
+template <class T>
+void run(InnerArgs<T>& args) {
+  over_rows(args, args.Y.n, kRows, kernels<T>().inner);
+}
+XMCJAX_RUNS(InnerArgs)
+
 // Whether W has a row for every feature of X; the sizes of both are then known.
 template <class Args>
 void check_features(Args& args) {
