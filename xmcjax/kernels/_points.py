@@ -73,11 +73,7 @@ class Points:
         if isinstance(self.op, Dense) and isinstance(others.op, Dense):
             inner = jnp.matmul(cut(self.op.X), others.op.X.T, precision="highest")
         else:
-            # rows of a sparse matrix as columns of an array: Xᵀ E, E the columns start … of the identity
-            picked = (
-                jnp.arange(self.n, dtype=jnp.int32)[:, None] == start + jnp.arange(size, dtype=jnp.int32)
-            ).astype(self.dtype)
-            inner = others.op.matmat(self.op.rmatmat(picked)).T
+            inner = self.op.inner(start + jnp.arange(size, dtype=jnp.int32), others.op)
         whole = inner + cut(self.offset)[:, None] + others.offset[None]
         distance2 = _distances2(cut(self.norms2), others.norms2, inner)
         return Pairs(whole, distance2, float(self.op.shape[1]))
