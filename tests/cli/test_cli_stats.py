@@ -48,6 +48,14 @@ def test_a_resumed_run_adds_to_the_file(train, tmp_path):
     assert result.code == 0 and path.read_bytes() == before
 
 
+def test_steps_that_were_lost_with_a_run_that_was_killed_are_counted(train, tmp_path):
+    path = tmp_path / "steps.jsonl"
+    assert train("--stats", path, "--shard-size", 10)[1].code == 0
+    path.unlink()  # as if the run had been killed after it had stored the last label
+    _, result = train("--stats", path, "--shard-size", 10, "--resume")
+    assert result.code == 0 and "the steps of 29 labels that it had stored are not in the file" in result.err
+
+
 @pytest.mark.parametrize(("system", "kind"), [("one-vs-all", StepFile), ("multiclass", FitFile)])
 def test_a_file_of_a_run_that_ended_meanwhile_stays(train, tmp_path, monkeypatch, system, kind):
     path, enter = tmp_path / "stats.jsonl", kind.__enter__

@@ -261,3 +261,9 @@ def test_numbers_that_overflowed_on_the_way_are_not_negative(form):
     with np.errstate(all="ignore"):
         found = fit_transforms("idf,unit,sqrt", X).apply(X)
     assert np.isnan(found.max())
+
+
+@pytest.mark.parametrize("name", ["idf", "tfidf", "unit,idf"])
+def test_idf_is_not_learnt_without_rows(name):
+    with pytest.raises(ValueError, match=r"^X: expected at least one row to learn idf from, found none$"):
+        fit_transforms(name, np.zeros((0, 3)))

@@ -102,18 +102,38 @@ def test_smooth_losses_of_scores_beyond_which_their_dtype_has_no_quotient(varian
     value, g = jax.value_and_grad(smooth)(z, y, 2, gamma)
     np.testing.assert_allclose(value, 7.5e35, rtol=1e-6)
     np.testing.assert_array_equal(g, [0.5, -1, 0.5])
-    # a difference that is beyond it
-    value, g = jax.value_and_grad(smooth)(jnp.asarray([most, -most / 2, 0], jnp.float32), y, 1, gamma)
+    # differences that are beyond it
+    for z in ([most, -most / 2, 0], [most, -most, most / 3]):
+        value, g = jax.value_and_grad(smooth)(jnp.asarray(z, jnp.float32), y, 1, gamma)
+        assert value == jnp.inf
+        np.testing.assert_array_equal(g, [1, -1, 0])
+    masked = partial(smooth, where=jnp.asarray([True, True, False]))
+    value, g = jax.value_and_grad(masked)(jnp.asarray([most, -most, 0], jnp.float32), y, 1, gamma)
     assert value == jnp.inf
     np.testing.assert_array_equal(g, [1, -1, 0])
 
 
-@pytest.mark.parametrize("gamma", [1e-6, 1.0])
-def test_fenchel_young_losses_of_scores_beyond_which_their_dtype_has_no_quotient(gamma):
-    z, t = jnp.asarray([1e36, 0, -1e36], jnp.float32), jnp.asarray([0, 1, 0], jnp.float32)
-    value, g = jax.value_and_grad(losses.fenchel_young)(z, t, projections.simplex, gamma)
-    np.testing.assert_allclose(value, 1e36, rtol=1e-6)
-    np.testing.assert_array_equal(g, [1, -1, 0])
+def test_the_sparsemax_loss_of_differences_beyond_the_dtype_has_the_slope_of_the_largest():
+    z = jnp.asarray([-3e38, 1e38, 3e38], jnp.float32)
+    value, g = jax.value_and_grad(losses.sparsemax)(z, jnp.asarray(0))
+    assert value == jnp.inf
+    np.testing.assert_array_equal(g, [-1, 0, 1])
+
+
+@pytest.mark.parametrize("gamma", [1e-6, 0.1, 1.0])
+@pytest.mark.parametrize(
+    ("z", "t", "value", "slope"),
+    [
+        ([1e36, 9e35, -1e36], [0, 0, 1], 2e36, [1, 0, -1]),
+        ([1e38, 2e38, 0], [0, 0, 1], 2e38, [0, 1, -1]),
+        ([1e38, 2e38, -np.inf], [1, 0, 0], 1e38, [-1, 1, 0]),
+    ],
+)
+def test_fenchel_young_losses_of_scores_beyond_which_their_dtype_has_no_quotient(z, t, value, slope, gamma):
+    f = jax.value_and_grad(losses.fenchel_young)
+    found, g = f(jnp.asarray(z, jnp.float32), jnp.asarray(t, jnp.float32), projections.simplex, gamma)
+    np.testing.assert_allclose(found, value, rtol=1e-6)
+    np.testing.assert_array_equal(g, slope)
 
 
 def test_the_topk_entropy_of_others_that_are_farther_apart_than_their_dtype_reaches():

@@ -18,6 +18,7 @@ from xmcjax._device_memory import ran_out
 from xmcjax._links import CALIBRATED
 from xmcjax._systems import FIRST_SYSTEM, saved_by_estimator
 from xmcjax._topology import Share
+from xmcjax.cli import _report
 from xmcjax.cli._calibration import calibrate, check_calibration, weights_of
 from xmcjax.cli._cluster import Cluster
 from xmcjax.cli._data import MORE_FEATURES
@@ -243,7 +244,13 @@ def train_to_directory(
         labels = by_positives(counts, writer.missing(), shard_size)
         stored = last - first - len(labels)
         if stats is not None and resume:
-            stats.take_over(labels)
+            before = np.setdiff1d(np.arange(first, last), labels)
+            lost = np.setdiff1d(before[counts[before] > 0], stats.take_over(labels)).size
+            if lost:
+                _report.warn(
+                    f"--stats: the run before this one was killed: the steps of {lost:,} labels that it had "
+                    "stored are not in the file"
+                )
         clock = None if deadline is None else ShardClock(shard_size, deadline)
         # disable=None: silent where stderr is no terminal
         with (

@@ -140,6 +140,8 @@ def _document_frequency(X: Matrix) -> np.ndarray:
 
 
 def _fit_idf(X: Matrix) -> dict[str, np.ndarray]:
+    if not X.shape[0]:
+        raise ValueError("X: expected at least one row to learn idf from, found none")
     df = _document_frequency(X)
     # No weight can be learnt for a feature that never occurs in the training part: it counts as
     # zero, in the norm of a row too.

@@ -161,21 +161,27 @@ class StepFile:
                 thread_seconds=math.nan,
             )
 
-    def take_over(self, without: np.ndarray) -> None:
+    def take_over(self, without: np.ndarray) -> np.ndarray:
         """Puts the rows of the file that is there first, but those of some labels; no file counts as empty.
 
         Args:
             without: labels that are trained again.
 
+        Returns:
+            The labels of these rows.
+
         Raises:
             ValueError: a file without these columns.
         """
+        found = np.zeros(0, COLUMNS["label"])
         if not self._path.is_file():
-            return
+            return found
         for rows in self._pieces():
             stays = ~np.isin(rows["label"], without)
             if stays.any():
                 self._put({name: column[stays] for name, column in rows.items()})
+                found = np.union1d(found, rows["label"][stays])
+        return found
 
     def _put(self, rows: dict[str, np.ndarray]) -> None:
         self._waiting.append({name: np.asarray(rows[name]).astype(kind) for name, kind in COLUMNS.items()})

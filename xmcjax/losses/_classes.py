@@ -72,15 +72,16 @@ class Rows(NamedTuple):
         return self.others_above(self.at_label())
 
     def margins_in_range(self) -> tuple[jax.Array, jax.Array]:
-        """:meth:`margins` of finite scores, at most the largest number of the dtype, and which are cut to it.
+        """(:meth:`margins` of finite scores, the rows [...] in which one is beyond the dtype).
 
-        The largest number has the derivative of the difference that it stands for.
+        These rows have halves of their margins, with the derivatives of the whole.
         """
         z, own = self.values, self.at_label()[..., None]
         a = self.margins()
-        beyond = jnp.isposinf(a) & (z < jnp.inf) & (own > -jnp.inf)
-        moved = (z - jax.lax.stop_gradient(z)) - (own - jax.lax.stop_gradient(own))
-        return jnp.where(beyond, jnp.finfo(a.dtype).max + moved, a), beyond
+        beyond = jnp.any(jnp.isposinf(a) & (z < jnp.inf) & (own > -jnp.inf), axis=-1)
+        half = jax.lax.stop_gradient(jnp.where(self.others, z / 2 - own / 2, -jnp.inf))
+        half = half + ((z - jax.lax.stop_gradient(z)) - (own - jax.lax.stop_gradient(own)))
+        return jnp.where(beyond[..., None] & (a > -jnp.inf), half, a), beyond
 
     def others_above(self, base: jax.Array) -> jax.Array:
         """How far the scores of the open classes j ≠ y are above a base [...], −∞ elsewhere; [..., m]."""

@@ -178,8 +178,8 @@ def _topk_entropy(rows: Rows, k: int):
         return _cross_entropy(rows)
     top = largest_scores(rows, k)
     most, last = _finite(top[..., :1]), _finite(top[..., -1:])
-    # those that are not at 1/k are near the k-th largest; halfway between the k largest, where they are
-    # farther apart than their dtype reaches
+    # those that are not at 1/k are near the k-th largest, so that differences from it have digits; halfway
+    # between the k largest, where they are farther apart than their dtype reaches
     base = jnp.where(jnp.isposinf(most - last), most / 2 + last / 2, last)
     a = rows.others_above(base[..., 0])
     return _log_loss_above(rows, base[..., 0], _capped_logsumexp(a, top - base, k)[0])
@@ -290,7 +290,7 @@ def _tail(a: jax.Array, top: jax.Array) -> jax.Array:
 
 
 def _log_tail_count(a: jax.Array, top: jax.Array) -> jax.Array:
-    """The same of the differences a_j − a_[k]."""
+    """log Σ_j e^{a_j − a_[k]} without the k−1 largest entries; −∞ where none is left."""
     last = top[..., -1:]
     finite = jnp.where(jnp.isneginf(last), 0, last)
     # entries equal to the k-th largest count as often as they stand beyond the first k−1

@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 
 from xmcjax.losses._classes import Rows, accumulator, checked_scores, checked_targets, evaluate
 from xmcjax.losses._conjugates import dual_variables, on_domain, slack
-from xmcjax.losses._envelope import envelope, maximum, of_quotient
+from xmcjax.losses._envelope import envelope, maximum, of_margins, of_quotient
 from xmcjax.losses._smooth_topk_hinge import checked_gamma
 from xmcjax.projections import simplex
 
@@ -130,8 +130,7 @@ def _sparsemax(rows: Rows):
     a, beyond = rows.margins_in_range()
     a = jnp.where(rows.own, 0, a)
     one = jnp.ones((), a.dtype)
-    value, p = envelope(a, one, of_quotient(simplex))
-    return value + one / 2 + jnp.where(jnp.any(beyond & (p > 0), axis=-1), jnp.inf, 0)
+    return of_margins(a, beyond, one, of_quotient(simplex)) + one / 2
 
 
 def _sparsemax_conjugate(rows: Rows):

@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 from xmcjax._range import check_range
 from xmcjax.losses._classes import Rows, accumulator, checked_k, checked_scores, concrete, evaluate
 from xmcjax.losses._conjugates import on_domain
-from xmcjax.losses._envelope import envelope, of_topk_simplex
+from xmcjax.losses._envelope import of_margins, of_topk_simplex
 from xmcjax.losses._topk_hinge import checked_variant, topk_simplex_duals
 from xmcjax.losses.gains import Variant
 
@@ -103,9 +103,7 @@ def checked_gamma(gamma, dtype) -> jax.Array:
 
 def _smooth_topk_hinge(rows: Rows, gamma, k: int, variant: Variant):
     a, beyond = rows.margins_in_range()
-    value, x = envelope(1 + a, gamma, of_topk_simplex(k, variant))
-    value = value + jnp.where(jnp.any(beyond & (x > 0), axis=-1), jnp.inf, 0)
-    return jnp.where(gamma > 0, value, jnp.nan)
+    return jnp.where(gamma > 0, of_margins(1 + a, beyond, gamma, of_topk_simplex(k, variant)), jnp.nan)
 
 
 def _smooth_topk_hinge_conjugate(rows: Rows, gamma, k: int, variant: Variant):

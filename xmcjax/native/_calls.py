@@ -86,13 +86,10 @@ def dtype_of(field: Field, real: np.dtype) -> np.dtype:
 _Message = ctypes.c_char * 500
 
 
-def _pointer(capsule: Any) -> int:
-    """Where an array's description of itself is, as NumPy's array interface has it (PyArrayInterface)."""
-    return _capsule_pointer(capsule, None)
-
-
-_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_capsule_pointer.restype, _capsule_pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+# Of a capsule and its name; with types of its own, which no other user of ctypes can change.
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
 
 
 class InPlace:
@@ -131,11 +128,12 @@ class InPlace:
             if not isinstance(array, np.ndarray):
                 raise TypeError(f"{name}: expected arrays of NumPy, results too, got {array!r:.50}")
         self._name, self._needs = name, needs or f"the working arrays of {name}"
+        # What NumPy's array interface says of them: the capsules hold the lengths, the arrays the numbers.
         described = [array.__array_struct__ for array in arrays]
         self._alive = arrays, described
         self._message = _Message()
         self._arguments = (
-            struct.pack(f"@{len(arrays)}P", *map(_pointer, described)),
+            struct.pack(f"@{len(arrays)}P", *(_pointer(capsule, None) for capsule in described)),
             *(ctypes.c_int64(len(read)), ctypes.c_int64(len(written))),
             struct.pack(f"@{len(options)}q", *options.values()),
             *(self._message, ctypes.c_int64(len(self._message))),

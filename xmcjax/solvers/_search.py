@@ -280,12 +280,13 @@ def ascended(
     point: Ascent | RankingAscent | SeparateAscent,
     start: sp.csr_array,
     tol: float,
-    shrinking: bool,
     passes: Passes,
     left: Callable[[], float],
+    *,
     patience: float,
     observe: Observe | None,
     made: Callable[[], float],
+    shrinking: bool = True,
     longest: Longer | None = None,
 ) -> tuple[Ended, float]:
     """What native coordinate ascent comes to, and the largest projected gradient there.
@@ -294,9 +295,10 @@ def ascended(
         point: the ascent, at dual variables of 0.
         start: dual variables to start from, of shape [0, 0] for those of 0.
         tol: relative duality gap at which it ends.
-        shrinking, passes, left, patience: of :func:`ascend`.
+        passes, left, patience: of :func:`ascend`.
         observe: of the solver.
         made: passes made so far, by all methods.
+        shrinking: of :func:`ascend`.
         longest: looks at longer weights of `point` too; None for those of the dual variables alone.
     """
     if start.size:

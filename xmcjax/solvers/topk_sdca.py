@@ -114,8 +114,8 @@ class Solution(NamedTuple):
         'CONVERGED'
     """
 
-    #: [d, m], for which the gap holds, in float32, or of X in float64 as JAX has that, without jax_enable_x64
-    #: in float32 from epochs; of inner products the coefficients of the rows, [n, m]
+    #: [d, m], for which the gap holds, in float32; in float64 where X is, but from epochs only with
+    #: jax_enable_x64; of inner products the coefficients of the rows, [n, m]
     W: np.ndarray
     primal: float
     gap: float  #: relative duality gap of the weights, in float64
@@ -204,9 +204,8 @@ def _epochs_first(
         of = "inner products" if entries is None else "sparse"
         return most, f"epochs come first, {most} of them at most where more are allowed: features are {of}"
     if entropy:
-        return min(
-            _EPOCHS, max_epochs
-        ), f"epochs come first, {_EPOCHS} of them at most: the loss is an entropy"
+        reason = f"epochs come first, {_EPOCHS} of them at most: the loss is an entropy"
+        return min(_EPOCHS, max_epochs), reason
     if not linops.native_ready():
         return worth(_LEAST), "epochs come first: native steps for all rows at once are missing"
     if smooth:

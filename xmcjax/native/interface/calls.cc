@@ -86,7 +86,7 @@ constexpr int kContiguous = 0x1, kAligned = 0x100, kNotSwapped = 0x200, kWriteab
 
 Array array_of(const char* call, const OfNumPy& array, bool written) {
   static_assert(sizeof(intptr_t) == sizeof(int64_t));
-  const Array found{array.data, array.kind << 8 | array.bytes, array.axes,
+  const Array found{array.data, array.bytes < 256 ? array.kind << 8 | array.bytes : 0, array.axes,
                     reinterpret_cast<const int64_t*>(array.length)};
   const auto refuse = [&](const char* what, const char* got) {
     throw BadArgument(std::string(call) + ": expected " + what + ", got " + got + described(found));

@@ -1,8 +1,8 @@
 // Inner products of some rows of a sparse matrix X with all rows of another one, Y (kernels/_points.py).
 //
-// What is made has the size of the entries, however many features there are: as many rows of X as fill two tiles
-// stand side by side in a table that has a row for each column in which one of them has an entry, and a first one of
-// zeros for all other columns. The rows of Y go through it, so that the sums have the terms and the order, and the
+// As many rows of X as fill two tiles stand side by side in a table that has a row for each column in which one of
+// them has an entry, and a first one of zeros for all other columns; of all columns there are but the numbers of their
+// rows in it. The rows of Y go through it, so that the sums have the terms and the order, and the
 // bits, of those with an array of all columns.
 #include <algorithm>
 #include <vector>

@@ -169,8 +169,8 @@ class _Methods:
         """Native coordinate ascent."""
         given: dict[str, Any] = dict(seed=self._seed, threads=self._threads)
         point = RankingAscent(rows, self._labels, self._costs, dense=multiplied_densely(rows), **given)
-        limits = self._passes, self._left, patience, self._observe, lambda: self._passes.visited
-        ended, self._violation = ascended(point, alpha, tol, True, *limits)
+        how: Any = dict(patience=patience, observe=self._observe, made=lambda: self._passes.visited)
+        ended, self._violation = ascended(point, alpha, tol, self._passes, self._left, **how)
         return ended
 
     def _all_rows(self, steps: _admm_dense.Method, tol: float, alpha: sp.csr_array) -> Ended:

@@ -165,8 +165,14 @@ class Methods:
             # with the mean fixed, dual variables of Lee-Lin-Wahba move an m-th of the way
             point = (CentredAscent if self._formulation == "llw" else Ascent)(*problem, **self._shared)
             longest = Longer(point, rows, self._y, self._formulation, self._C, tol) if longer else None
-        limits = self._shrinking, self._passes, self._left, patience, self._observe, self._made
-        ended, self._violation = ascended(point, alpha, tol, *limits, longest)
+        ended, self._violation = ascended(
+            *(point, alpha, tol, self._passes, self._left),
+            patience=patience,
+            observe=self._observe,
+            made=self._made,
+            shrinking=self._shrinking,
+            longest=longest,
+        )
         return ended
 
     def _newton(self, tol: float, alpha: sp.csr_array) -> Ended:

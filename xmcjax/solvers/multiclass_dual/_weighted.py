@@ -93,8 +93,8 @@ def attempt(
                 point = SeparateAscent.of_classes(rows, y, m, formulation, C, dense=dense, seed=seed)
             else:
                 point = CentredAscent(rows, y, m, formulation, C, seed=seed)
-            limits = passes, left, patience, observe, lambda: passes.visited
-            return ascended(point, alpha, target, True, *limits)[0]
+            how: Any = dict(patience=patience, observe=observe, made=lambda: passes.visited)
+            return ascended(point, alpha, target, passes, left, **how)[0]
 
         def left() -> float:
             return most - passes.visited
