@@ -48,12 +48,15 @@ def test_a_resumed_run_adds_to_the_file(train, tmp_path):
     assert result.code == 0 and path.read_bytes() == before
 
 
-def test_steps_that_were_lost_with_a_run_that_was_killed_are_counted(train, tmp_path):
+def test_labels_that_are_stored_and_have_no_steps_in_the_file_are_counted(train, tmp_path):
     path = tmp_path / "steps.jsonl"
     assert train("--stats", path, "--shard-size", 10)[1].code == 0
     path.unlink()  # as if the run had been killed after it had stored the last label
     _, result = train("--stats", path, "--shard-size", 10, "--resume")
-    assert result.code == 0 and "the steps of 29 labels that it had stored are not in the file" in result.err
+    assert (
+        result.code == 0
+        and "--stats: the file has no steps of 29 labels that are stored: the run" in result.err
+    )
 
 
 @pytest.mark.parametrize(("system", "kind"), [("one-vs-all", StepFile), ("multiclass", FitFile)])

@@ -31,7 +31,7 @@ def data():
 
 
 @needs_native
-def test_nothing_is_made_of_the_size_of_all_columns():
+def test_no_array_of_jax_has_the_size_of_all_columns():
     X = sp.csr_array((np.ones(4), ([0, 1, 2, 2], [7, 9, 7, WIDE - 1])), shape=(3, WIDE))
     points = kernels.points(X)
     assert not isinstance(points.op, linops.Dense)

@@ -302,5 +302,11 @@ def test_arrays_of_another_dtype_or_shape_are_one_sentence_for_every_backend(bac
         ValueError, match=r"^inner: expected rows of float32 \[m, 2\], found float32 \[4, 3\]$"
     ):
         F.inner(jnp.int32([0]), others)
+    for places in (jnp.ones(1), jnp.int32([[0]]), np.int64(0)):
+        with pytest.raises(
+            TypeError, match=r"^inner: expected places of rows as whole numbers \[p\], found "
+        ):
+            F.inner(places, F)
+    np.testing.assert_array_equal(F.inner(np.array([1, 0]), F), F.inner(jnp.int32([1, 0]), F))
     with jax.enable_x64(False):  # what JAX makes float32 is float32
         F.matmat(right.astype(np.float64))

@@ -136,6 +136,20 @@ def test_fenchel_young_losses_of_scores_beyond_which_their_dtype_has_no_quotient
     np.testing.assert_array_equal(g, slope)
 
 
+@pytest.mark.parametrize(
+    ("projection", "z", "p"),
+    [
+        (lambda x: projections.knapsack(x, 2, 0, 1), [1e38, 3, 2.95], [1, 0.75, 0.25]),
+        (lambda x: jnp.clip(x, 0, 1), [-1e38, 0.03, 0.05], [0, 0.3, 0.5]),
+    ],
+    ids=["knapsack", "box"],
+)
+def test_entries_beside_one_that_has_no_quotient_keep_theirs(projection, z, p):
+    scores, none = jnp.asarray(z, jnp.float32), jnp.zeros(3, jnp.float32)
+    slope = jax.grad(losses.fenchel_young)(scores, none, projection, 0.1)
+    np.testing.assert_allclose(slope, p, rtol=1e-5, atol=1e-6)
+
+
 def test_the_topk_entropy_of_others_that_are_farther_apart_than_their_dtype_reaches():
     z = jnp.asarray([0, 3e38, -3e38, -3.2e38], jnp.float32)
     value, g = jax.value_and_grad(losses.topk_entropy)(z, jnp.asarray(0), 2)

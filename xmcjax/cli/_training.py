@@ -248,8 +248,8 @@ def train_to_directory(
             lost = np.setdiff1d(before[counts[before] > 0], stats.take_over(labels)).size
             if lost:
                 _report.warn(
-                    f"--stats: the run before this one was killed: the steps of {lost:,} labels that it had "
-                    "stored are not in the file"
+                    f"--stats: the file has no steps of {lost:,} labels that are stored: the run that "
+                    "trained them was killed, or wrote no such file"
                 )
         clock = None if deadline is None else ShardClock(shard_size, deadline)
         # disable=None: silent where stderr is no terminal

@@ -85,9 +85,9 @@ class Options:
         resume: continue a run that was interrupted or out of time; the options must be the same.
         stats: file for the numbers of every Newton step of every label, Parquet where its name ends in
             .parquet and JSON lines otherwise. It must not be there yet; with --resume it keeps the rows of
-            all labels but those that are trained again. It is written when the command ends: of a run that
-            was killed (SIGKILL, no power) its rows are lost, and --resume says of how many labels. Not with
-            the loss hinge, a cluster or processes by NUMA node.
+            all labels but those that are trained again. It is written when the command ends: the rows of a
+            run that is killed (SIGKILL, no power) are lost, and --resume says how many labels have none.
+            Not with the loss hinge, a cluster or processes by NUMA node.
     """
 
     train: File

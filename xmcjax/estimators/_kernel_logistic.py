@@ -403,7 +403,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         if self.loadings is not None:
             C, shape = len(data.classes), _sparse.numbers(self.loadings, "loadings").shape
             if len(shape) != 2 or shape[0] != C or shape[1] == 0:
-                raise ValueError(f"loadings: expected a matrix [{C}, p], p from 1, got shape {list(shape)}")
+                expected = f"loadings: expected loadings [{C}, functions] of at least one function"
+                raise ValueError(f"{expected}, got shape {list(shape)}")
             return shape[1]
         return len(data.classes) if data.tree is None else data.tree.n_nodes
 

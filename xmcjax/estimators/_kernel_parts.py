@@ -197,7 +197,7 @@ def learnt_of(free, sigma2, *, mixed: bool) -> tuple[str, ...]:
     """
     parts = {"v": "v", "w": "kernel", "sigma2": "sigma2"} | ({"loadings": "loadings"} if mixed else {})
     expected = f"free: expected some of {', '.join(parts)}"
-    if not isinstance(free, Iterable):
+    if isinstance(free, str) or not isinstance(free, Iterable):
         raise TypeError(f"{expected}, got {free!r}")
     free = tuple(free)
     if not free or not all(isinstance(name, str) and name in parts for name in free):

@@ -176,8 +176,8 @@ def class_kernels(
         if hierarchy is not None:
             raise ValueError("loadings: expected None beside a hierarchy, which mixes functions itself")
         if loadings.ndim != 2 or loadings.shape[0] != n_classes or not loadings.size:
-            found = list(loadings.shape)
-            raise ValueError(f"expected loadings [{n_classes}, functions], got shape {found}")
+            expected = f"expected loadings [{n_classes}, functions] of at least one function"
+            raise ValueError(f"{expected}, got shape {list(loadings.shape)}")
         P = loadings.shape[1]
     v, sigma2 = real_array("v", v), real_array("sigma2", sigma2)
     if v.shape not in ((), (P,)) or sigma2.shape:

@@ -173,15 +173,13 @@ class StepFile:
         Raises:
             ValueError: a file without these columns.
         """
-        found = np.zeros(0, COLUMNS["label"])
-        if not self._path.is_file():
-            return found
-        for rows in self._pieces():
+        found: list[np.ndarray] = [np.zeros(0, COLUMNS["label"])]
+        for rows in self._pieces() if self._path.is_file() else ():
             stays = ~np.isin(rows["label"], without)
             if stays.any():
                 self._put({name: column[stays] for name, column in rows.items()})
-                found = np.union1d(found, rows["label"][stays])
-        return found
+                found.append(np.unique(rows["label"][stays]))
+        return np.unique(np.concatenate(found))
 
     def _put(self, rows: dict[str, np.ndarray]) -> None:
         self._waiting.append({name: np.asarray(rows[name]).astype(kind) for name, kind in COLUMNS.items()})

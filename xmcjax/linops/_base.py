@@ -12,7 +12,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._platform import default_platform
-from xmcjax.linops._checks import check_arrays, check_widths
+from xmcjax.linops._checks import check_arrays, checked_places
 from xmcjax.native import aligned_copy
 
 
@@ -68,7 +68,7 @@ class LinOp(Protocol):
         ...
 
     def inner(self, places: jax.Array, other: LinOp) -> jax.Array:
-        """X_p Yᵀ, [len(p), m], of some rows p of X, int32, with all rows of another Y [m, d]."""
+        """X_p Yᵀ, [len(p), m], of the rows of X at places p, from 0 to n−1, with all rows of Y [m, d]."""
         ...
 
     def squared_rmatmat(self, D: jax.Array) -> jax.Array:
@@ -114,7 +114,7 @@ class SparseProducts:
         return self._differentiable("_gram_matmat", D, V)
 
     def inner(self, places: jax.Array, other: LinOp) -> jax.Array:
-        check_widths(self, other)
+        places = checked_places(self, places, other)
         # rows of X as columns of an array: Xᵀ E, E the columns p of the identity
         picked = (jnp.arange(self.shape[0], dtype=jnp.int32)[:, None] == places).astype(self.dtype)
         return other.matmat(self.rmatmat(picked)).T

@@ -132,11 +132,21 @@ def check_arrays(op, product: str, **arrays) -> None:
         lanes = a.shape[1]
 
 
-def check_widths(op, other) -> None:
-    """Raises ValueError where the rows of two operators have no inner products."""
+def checked_places(op, places, other) -> jax.Array:
+    """Places of rows of an operator, int32 [p], for their inner products with the rows of another one.
+
+    Raises:
+        TypeError: places that are no vector of whole numbers.
+        ValueError: rows that have no inner products.
+    """
+    places = jnp.asarray(places)
+    if places.ndim != 1 or not jnp.issubdtype(places.dtype, jnp.integer):
+        found = f"{places.dtype} {list(places.shape)}"
+        raise TypeError(f"inner: expected places of rows as whole numbers [p], found {found}")
     if (other.dtype, other.shape[1]) != (op.dtype, op.shape[1]):
         expected = f"inner: expected rows of {op.dtype} [m, {op.shape[1]}]"
         raise ValueError(f"{expected}, found {other.dtype} {list(other.shape)}")
+    return places.astype(jnp.int32)
 
 
 def canonical_csr(X):

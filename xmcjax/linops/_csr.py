@@ -15,7 +15,7 @@ from xmcjax import native
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax.linops._base import LinOp, SparseProducts, put
-from xmcjax.linops._checks import canonical_csr, check_arrays, check_widths
+from xmcjax.linops._checks import canonical_csr, check_arrays, checked_places
 from xmcjax.native import csr_arrays, ref
 
 CHUNK = 1 << 18
@@ -87,8 +87,7 @@ class Csr(SparseProducts):
 
     def inner(self, places: jax.Array, other: LinOp) -> jax.Array:
         if self.native and isinstance(other, Csr) and other.native:
-            check_widths(self, other)
-            return self._differentiable("_inner", places, other)
+            return self._differentiable("_inner", checked_places(self, places, other), other)
         return super().inner(places, other)
 
     def _inner(self, places: jax.Array, other: Csr) -> jax.Array:

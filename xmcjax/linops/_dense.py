@@ -12,7 +12,7 @@ from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._platform import default_platform
 from xmcjax._pytrees import pytree
 from xmcjax.linops._base import LinOp
-from xmcjax.linops._checks import check_arrays, check_widths
+from xmcjax.linops._checks import check_arrays, checked_places
 from xmcjax.native import aligned_copy
 
 
@@ -54,8 +54,7 @@ class Dense:
         return self.rmatmat(D * self.matmat(V))
 
     def inner(self, places: jax.Array, other: LinOp) -> jax.Array:
-        check_widths(self, other)
-        return other.matmat(self.X[places].T).T
+        return other.matmat(self.X[checked_places(self, places, other)].T).T
 
     def squared_rmatmat(self, D: jax.Array) -> jax.Array:
         check_arrays(self, "squared_rmatmat", D=D)

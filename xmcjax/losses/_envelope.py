@@ -45,7 +45,7 @@ def _(x_of, primals, tangents):
 def of_margins(b: jax.Array, beyond: jax.Array, gamma: jax.Array, x_of: Callable) -> jax.Array:
     """The envelope where b are margins; +∞ in the rows in which they are halves, but for those with x = 0.
 
-    The projection of a point so far away depends on its direction alone.
+    Onto a bounded set, points so far away in one direction have one projection, unless γ is as large as they.
     """
     value, x = envelope(b, gamma, x_of)
     return value + jnp.where(beyond & jnp.any(x > 0, axis=-1), jnp.inf, 0)
@@ -62,14 +62,19 @@ def of_topk_simplex(k: int, variant: str) -> Callable:
 
 
 def _over(b: jax.Array, gamma: jax.Array) -> jax.Array:
-    """b/γ, or where that is beyond the dtype, what is as far as the dtype reaches in the direction of b.
+    """b/γ; in a row with a quotient beyond the dtype, the largest lie within a quarter and half of its range.
 
-    A point as far as that is projected onto the same place of a bounded set. At entries that do not count the
-    quotient is −∞ without a derivative, which would be −∞ · 0.
+    These keep their order, and are far from the others and from each other: of a simplex, a knapsack or a box
+    no more counts. At entries that do not count b/γ is −∞ without a derivative, which would be −∞ · 0.
     """
-    out, finite = jnp.isneginf(b), jnp.isfinite(b)
-    b_finite = jax.lax.stop_gradient(jnp.where(finite, b, 0))
-    beyond = jnp.any(jnp.isinf(b_finite / gamma), axis=-1, keepdims=True)
-    farthest = jnp.max(jnp.abs(b_finite), axis=-1, keepdims=True)
-    divisor = jnp.where(beyond, farthest / (jnp.finfo(b.dtype).max / 2), gamma)
-    return jnp.where(out, b, jnp.where(out, 0, b) / divisor)
+    out, quarter = jnp.isneginf(b), jnp.finfo(b.dtype).max / 4
+    known = jax.lax.stop_gradient(jnp.where(jnp.isfinite(b), b, 0))
+    size = jnp.abs(known)
+    beyond = jnp.any(jnp.isinf(size / gamma), axis=-1, keepdims=True)
+    far = beyond & (size / gamma > quarter)
+    farthest = jnp.maximum(jnp.max(size, axis=-1, keepdims=True), jnp.finfo(b.dtype).tiny)
+    # XLA may multiply by the reciprocal, which of the largest numbers is 0
+    unit = jnp.where(farthest > 1, 2.0**-64, 1)
+    ordered = jnp.sign(known) * quarter * (1 + (size * unit) / (farthest * unit))
+    quotient = jnp.where(out | far, 0, b) / gamma
+    return jnp.where(far, ordered, jnp.where(out, b, quotient))
