@@ -224,10 +224,11 @@ def _capped_logsumexp(a: jax.Array, top: jax.Array, k: int) -> tuple[jax.Array, 
     Z = Σ e^{a_j}, 1ᵀp = 1 gives e^τ = Z / (1 − u/k), and u is the first for which the next entry is not above
     1/k. Without a p, that is with fewer than k finite entries, E is −∞.
     """
-    tail = _tail(a, top)
+    log_tail = _log_tail_count(a, top)
+    tail = _tail(top, log_tail)
     exists = tail > -jnp.inf
     # log Σ_{j>u} e^{a_[j] − a_[u+1]} for u = 0 … k−1: differences have digits, however large the entries
-    log_count = _log_counts(top, _log_tail_count(a, top))
+    log_count = _log_counts(top, log_tail)
     u = jax.lax.broadcasted_iota(a.dtype, top.shape, a.ndim - 1)
     # e^{a_[u+1] − τ} ≤ 1/k
     fits = (log_count >= jnp.log(k - u)) | (u == k - 1)
@@ -268,7 +269,7 @@ def _(k, primals, tangents):
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
 def _tail_logsumexp(a: jax.Array, top: jax.Array, k: int) -> jax.Array:
     """log Σ_j e^{a_j} without the k−1 largest entries, [...], of a whose k largest are known."""
-    return _tail(a, top)
+    return _tail(top, _log_tail_count(a, top))
 
 
 @_tail_logsumexp.defjvp
@@ -283,9 +284,9 @@ def _(k, primals, tangents):
     return value, jnp.sum(e / jnp.where(total == 0, 1, total) * da, axis=-1)
 
 
-def _tail(a: jax.Array, top: jax.Array) -> jax.Array:
-    """log Σ_j e^{a_j} without the k−1 largest entries, given the k largest; −∞ where none is left."""
-    tail = _finite(top[..., -1]) + _log_tail_count(a, top)
+def _tail(top: jax.Array, log_count: jax.Array) -> jax.Array:
+    """log Σ_j e^{a_j} without the k−1 largest entries, given the k largest and :func:`_log_tail_count`."""
+    tail = _finite(top[..., -1]) + log_count
     return jnp.where(jnp.isnan(top[..., 0]), jnp.nan, tail)
 
 
