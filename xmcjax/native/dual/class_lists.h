@@ -101,6 +101,19 @@ void bring_gains(const Csr<T>& X, int64_t i, int32_t y, ListStretch<T> list, con
   }
 }
 
+// 1 in one lane of a tile and 0 in the others: numbers that are stored one by one are not yet there where a vector of them
+// is loaded, which then waits.
+template <class T>
+inline Vec<T> one_lane(int64_t lane) {
+  constexpr int N = kLanes<T>;
+  struct Line {
+    T numbers[2 * N] = {};
+    constexpr Line() { numbers[N] = 1; }
+  };
+  alignas(64) static constexpr Line kLine;
+  return load(kLine.numbers + N - lane);
+}
+
 // w_y += Σ_c δ_c x, w_c -= δ_c x, of the panels that `moved` has
 template <class T>
 void spread(const Csr<T>& X, int64_t i, int32_t y, ListStretch<T> list, const T* delta, const Panels<T>& W,
@@ -112,14 +125,14 @@ void spread(const Csr<T>& X, int64_t i, int32_t y, ListStretch<T> list, const T*
   bool own_done = false;
   for (int64_t e = 0; e < count;) {
     const int64_t q = list.first[e].c / N;
-    alignas(64) T lanes[N] = {};
+    Vec<T> lanes{};
     bool some = false;
     for (; e < count && list.first[e].c / N == q; ++e) {
-      lanes[list.first[e].c % N] = -delta[e];
+      lanes -= delta[e] * one_lane<T>(list.first[e].c % N);
       some |= delta[e] != 0;
     }
-    if (q == own_panel) lanes[y % N] = total, own_done = some = true;
-    if (some && moved.has(q * N)) row_add_tile(X, i, load(lanes), W.panel(q), N);
+    if (q == own_panel) lanes += total * one_lane<T>(y % N), own_done = some = true;
+    if (some && moved.has(q * N)) row_add_tile(X, i, lanes, W.panel(q), N);
   }
   if (!own_done && moved.has(y)) row_add_lane(X, i, total, W.panel(own_panel) + y % N, N);
 }
