@@ -8,6 +8,7 @@ import sys
 import jax
 import pytest
 
+from experiments import _joined
 from experiments.bench import (
     admm,
     checks,
@@ -21,11 +22,13 @@ from experiments.bench import (
     penalties,
     plan,
     prediction,
+    processes,
     projections,
     single_rows,
     topk_svm,
     versions,
 )
+from experiments.papers.p002 import scaling
 from experiments.papers.p004 import figure_3
 from tests.support.experiments import assert_drawn, written
 
@@ -39,6 +42,27 @@ def test_one_vs_all_small(tmp_path):
     assert ours["statuses"] == {"CONVERGED": 1055}
     assert ours["worst_ratio_to_linear_svc"] < 1.001 and ours["precision"][0] > 60
     assert "| xmcjax mean_separating |" in text
+
+
+def test_processes_small(monkeypatch, tmp_path):
+    asked = []
+
+    def answers(command, request, count, environment, processors):
+        asked.append((command[2], count, len(processors)))
+        one = {"count": 1, **request}
+        if command[2] == "experiments.bench.processes":
+            return [processes.answer(one)] * count
+        classes, method = request["run"]
+        return [scaling.answer(scaling.Options(**request["options"]), classes, method, one)] * count
+
+    monkeypatch.setattr(_joined, "answers", answers)
+    monkeypatch.setattr(processes, "usable_processors", lambda: [0, 1])
+    options = processes.Options(small=True, out=tmp_path).chosen()
+    result = processes.run(dataclasses.replace(options, classes=30))
+    assert [count for _, count, _ in asked] == [1, 1, 1, 2, 2, 2] == [many for *_, many in asked]
+    assert [row["work"].split(",")[0] for row in result["rows"]] == ["Weston-Watkins", "LC", "L-BFGS"]
+    assert result["gap"] <= 1e-3 and all(row["one"] > 0 and row["two"] > 0 for row in result["rows"])
+    assert "| Weston-Watkins, digits, order 0 |" in processes.markdown(result)
 
 
 def test_memory_small():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pytest
 
@@ -100,8 +98,10 @@ def test_convergence_small(tmp_path):
 
 
 def test_scaling_small(tmp_path, monkeypatch):
-    answer = scaling.answer
-    monkeypatch.setattr(scaling, "point", functools.partial(answer, index=0, port=0))
+    def point(options, classes, count, method):
+        return scaling.answer(options, classes, method, {"count": count})
+
+    monkeypatch.setattr(scaling, "point", point)
     sizes = dict(classes=(70,), processes=(), rows=50, features=30, iterations=2)
     options = scaling.Options(**sizes, out=tmp_path)
     result = scaling.run(options)

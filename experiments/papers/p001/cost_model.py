@@ -17,14 +17,10 @@ p001_cost_model.json, .md and .png.
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import socket
-import subprocess
 import sys
 from pathlib import Path
 
-from experiments import _report
+from experiments import _joined, _report
 from experiments._cells import Cells
 
 NAME = "p001_cost_model"
@@ -34,11 +30,9 @@ PREDICTED = (1, 2, 4, 8, 16, 32, 64)
 _PROGRAM = """
 import json, sys, time
 import jax
+from experiments import _joined
 options = json.loads(sys.argv[1])
-if options["count"] > 1:
-    jax.distributed.initialize(
-        options["address"], num_processes=options["count"], process_id=options["place"]
-    )
+_joined.join(options)
 import logging
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -104,24 +98,8 @@ class Options:
 
 def measured(data: str, count: int) -> dict:
     """Of ten epochs processor seconds, bytes and messages, of the process with most; seconds of a message."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    options = {"address": address, "count": count, "set": data, "epochs": EPOCHS}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, json.dumps(options | {"place": place})],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=_report.ROOT,
-            env=os.environ | {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"},
-        )
-        for place in range(count)
-    ]
-    answers = [process.communicate()[0] for process in running]
-    if any(process.returncode for process in running):
-        raise RuntimeError(f"{count} processes: one of them failed")
-    found = [json.loads(answer.splitlines()[-1]) for answer in answers]
+    command, request = [sys.executable, "-c", _PROGRAM], {"set": data, "epochs": EPOCHS}
+    found = _joined.answers(command, request, count, {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"})
     return {key: max(one[key] for one in found) for key in found[0]}
 
 

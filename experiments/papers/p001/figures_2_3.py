@@ -18,10 +18,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import json
-import os
-import socket
-import subprocess
 import sys
 import time
 import warnings
@@ -29,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments import _data, _multiclass, _report
+from experiments import _joined, _multiclass, _report
 from experiments._cells import Cells
 
 EPOCHS = 10
@@ -40,11 +36,9 @@ C = {"ww": 1.0, "llw": 10.0}
 _PROGRAM = """
 import json, sys, time
 import jax
+from experiments import _joined
 options = json.loads(sys.argv[1])
-if options["count"] > 1:
-    jax.distributed.initialize(
-        options["address"], num_processes=options["count"], process_id=options["place"]
-    )
+_joined.join(options)
 import numpy as np
 from jax.sharding import Mesh
 from experiments import _multiclass
@@ -57,7 +51,7 @@ for _ in range(2):  # the first compiles what is sent
     begin = time.perf_counter(), time.process_time()
     multiclass_dual.run_over_mesh(parts.X, parts.y, mesh, shrinking=False, **how)
     seconds.append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
-print(json.dumps(seconds[1]))
+print(json.dumps(dict(zip(("clock", "processor"), seconds[1]))))
 """
 
 
@@ -116,27 +110,10 @@ def on_threads(parts: _multiclass.Parts, formulation: str, threads: int) -> tupl
 
 def on_processes(data: str, formulation: str, count: int) -> tuple[float, list[float]]:
     """The same over a mesh, of the slowest process, and processor seconds of each."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    options = dict(address=address, count=count, set=data, formulation=formulation)
-    options |= {"C": C[formulation], "epochs": EPOCHS}
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, json.dumps(options | {"place": place})],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=_data.ROOT,
-            env=environment,
-        )
-        for place in range(count)
-    ]
-    answers = [process.communicate()[0] for process in running]
-    if any(process.returncode for process in running):
-        raise RuntimeError(f"{count} processes: one of them failed")
-    seconds, processor = zip(*(json.loads(answer.splitlines()[-1]) for answer in answers), strict=True)
-    return max(seconds), list(processor)
+    request = {"set": data, "formulation": formulation, "C": C[formulation], "epochs": EPOCHS}
+    environment = {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
+    found = _joined.answers([sys.executable, "-c", _PROGRAM], request, count, environment)
+    return max(one["clock"] for one in found), [one["processor"] for one in found]
 
 
 def speed(parts: _multiclass.Parts, options: Options) -> list[dict]:

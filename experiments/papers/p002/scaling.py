@@ -15,17 +15,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import socket
-import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
-from experiments import _report
+from experiments import _joined, _report
 from experiments._cells import Cells
 from experiments.bench import _worker
 
@@ -88,16 +86,15 @@ def rows_and_classes(options: Options, classes: int) -> tuple[sp.csr_matrix, np.
     return sp.csr_matrix(X.multiply(1 / norms)).astype(np.float32), y.astype(np.int32)
 
 
-def answer(options: Options, classes: int, count: int, method: str, index: int, port: int) -> dict:
-    """Seconds an iteration and memory of this process, one of `count`."""
+def answer(options: Options, classes: int, method: str, request: dict) -> dict:
+    """Seconds of an iteration, and memory, of this process, one of those that a request joins."""
     import jax
     from jax.sharding import Mesh
 
     from xmcjax import linops
     from xmcjax.solvers import multinomial
 
-    if count > 1:
-        jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=count, process_id=index)
+    _joined.join(request)
     X, y = rows_and_classes(options, classes)
     _worker.forget_peak()
     before = _worker.memory_mb("VmRSS")
@@ -108,7 +105,7 @@ def answer(options: Options, classes: int, count: int, method: str, index: int, 
         marks.append((time.process_time(), time.perf_counter()))
         norms.append(record.gradient_norm)
 
-    mesh = Mesh(np.array(jax.devices()), ("classes",)) if count > 1 else None
+    mesh = Mesh(np.array(jax.devices()), ("classes",)) if request["count"] > 1 else None
     hp = multinomial.HParams(0.0, options.iterations + 1)
     solution = multinomial.run(problem, method, hp, mesh=mesh, observe=observe)
     processor, clock = np.diff(np.array(marks), axis=0)[1:].mean(axis=0)
@@ -123,32 +120,16 @@ def answer(options: Options, classes: int, count: int, method: str, index: int, 
     }
 
 
-def point(options: Options, classes: int, count: int, method: str) -> dict:
-    """A run in `count` processes: the most seconds and the most memory of them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def point(options: Options, classes: int, count: int, method: str, processors: Sequence[int] = ()) -> dict:
+    """A run in `count` processes: the most seconds and the most memory of them.
+
+    The k-th of them runs on the k-th of the processors, where these are given.
+    """
     numbers = {key: value for key, value in dataclasses.asdict(options).items() if key != "out"}
-    started = []
-    for index in range(count):
-        request = json.dumps({"options": numbers, "run": [classes, count, method, index, port]})
-        command = [sys.executable, "-m", "experiments.papers.p002.scaling", "--answer", request]
-        threads = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
-        environment, pipe = os.environ | threads, subprocess.PIPE
-        started.append(
-            subprocess.Popen(command, cwd=_report.ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
-        )
-    found = []
-    try:
-        for process in started:
-            out, err = process.communicate()
-            if process.returncode:
-                raise RuntimeError(f"a run of {classes} classes failed: {err.strip().splitlines()[-1:]}")
-            found.append(json.loads(out.splitlines()[-1]))
-    finally:
-        for process in started:
-            if process.poll() is None:
-                process.kill()
+    command = [sys.executable, "-m", "experiments.papers.p002.scaling", "--answer"]
+    request = {"options": numbers, "run": [classes, method]}
+    environment = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
+    found = _joined.answers(command, request, count, environment, processors)
     return {key: max(one[key] for one in found) for key in found[0]}
 
 
@@ -227,6 +208,7 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--answer"]:
         request = json.loads(sys.argv[2])
-        print(json.dumps(answer(Options(**request["options"]), *request["run"])))
+        classes, method = request["run"]
+        print(json.dumps(answer(Options(**request["options"]), classes, method, request)))
     else:
         main()

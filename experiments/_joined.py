@@ -1,0 +1,73 @@
+"""Processes of this machine that ``jax.distributed`` joins, on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from experiments import _report
+from experiments.bench._worker import pinned
+
+
+def answers(
+    command: Sequence[str],
+    request: Mapping,
+    count: int,
+    environment: Mapping[str, str],
+    processors: Sequence[int] = (),
+) -> list[dict]:
+    """What each of several processes answers, which run at once: the last line that it prints, in JSON.
+
+    Args:
+        command: of a process; its last argument becomes `request` in JSON with what :func:`join` asks for.
+        request: what is asked of all of them.
+        count: of the processes.
+        environment: variables beside those of this process.
+        processors: the k-th process runs on the k-th of them; empty for all of them on any.
+
+    Raises:
+        RuntimeError: one of them failed; with the last line of its errors.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    running: list[subprocess.Popen] = []
+    try:
+        for place in range(count):
+            asked = {**request, "address": address, "count": count, "place": place}
+            with pinned(list(processors[place : place + 1])):
+                one = subprocess.Popen(
+                    [*command, json.dumps(asked)],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    cwd=_report.ROOT,
+                    env={**os.environ, **environment},
+                )
+            running.append(one)
+        return [_answer(one, place) for place, one in enumerate(running)]
+    finally:
+        for one in running:
+            if one.poll() is None:
+                one.kill()
+                one.communicate()
+
+
+def _answer(process: subprocess.Popen, place: int) -> dict:
+    out, err = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"process {place} failed: {err.strip().splitlines()[-1:]}")
+    return json.loads(out.splitlines()[-1])
+
+
+def join(request: Mapping) -> None:
+    """Joins the processes of a request, before JAX is asked for a device."""
+    import jax
+
+    if request["count"] > 1:
+        jax.distributed.initialize(
+            request["address"], num_processes=request["count"], process_id=request["place"]
+        )
