@@ -105,3 +105,47 @@ def test_all_that_is_public_works_or_refuses_at_once_in_a_forked_process(monkeyp
     assert list(there.values()).count("refused") > 150
     # with few rows it would work as well, and with many it would wait
     assert there["xmcjax.kernels.points of sparse rows"] == "refused"
+
+
+READING = """
+import os, signal, tempfile, threading
+import numpy as np
+from xmcjax.models import LinearModel, Predictor, ShardWriter, _linear, _predictor
+
+folder, x = tempfile.mkdtemp() + "/model", np.ones((1, 2), np.float32)
+with ShardWriter(folder, {"n_features": 2, "n_labels": 1, "dtype": "float32"}) as writer:
+    writer.add(0, [0], np.ones(1, np.float32))
+reading, go_on = threading.Event(), threading.Event()
+
+def held(module, name):
+    real = getattr(module, name)
+    def slow(*args):
+        reading.set()
+        go_on.wait(60)
+        return real(*args)
+    setattr(module, name, slow)
+
+held(_linear, "decode"), held(_predictor, "weights_of")
+ended = []
+for made, read in ((Predictor, lambda made: made.predict_topk(x, 1)), (LinearModel.load, LinearModel.coef)):
+    made = made(folder)
+    reading.clear(), go_on.clear()
+    thread = threading.Thread(target=read, args=(made,))
+    thread.start()
+    reading.wait(60)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        go_on.set()
+        read(made)
+        os._exit(0)
+    ended.append(os.waitpid(child, 0)[1])
+    go_on.set()
+    thread.join(60)
+print(ended)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_that_is_forked_while_a_thread_reads_a_model_does_not_wait_for_that_thread():
+    assert eval(outputs(run_all([start(READING)], timeout=120))[0]) == [0, 0]

@@ -81,6 +81,26 @@ def test_scores_that_are_all_the_same_get_the_share_of_the_positives():
     assert found.slope[0] > 0
 
 
+@pytest.mark.parametrize("apart", [1e-16, 1e-9, 1e-5])
+def test_scores_that_are_all_but_the_same_and_tell_nothing_leave_other_scores_their_share(apart):
+    fold = np.arange(100) % 5
+    z = -0.7 + apart * np.array([0.0, 1, -1, 0.5, 2])[fold][None]
+    positive = np.arange(100)[None] < 20  # as many of each fold
+    count, target = of_definition(positive, np.ones((1, 100)))
+    found = platt.fit_sigmoids(z, count, target)
+    p = expit(found.slope * np.array([-0.9, -0.7, -0.5]) + found.offset)  # of the final model
+    np.testing.assert_allclose(p, target.sum() / 100, rtol=1e-3)
+    assert found.slope[0] > 0
+
+
+@pytest.mark.parametrize("apart", [1e-9, 1e-5])
+def test_scores_that_are_all_but_the_same_and_tell_the_rows_apart_keep_their_slope(apart):
+    z, positive = drawn(5)
+    count, target = of_definition(positive, np.ones(z.shape))
+    wide, found = (platt.fit_sigmoids(scale * z - 1, count, target) for scale in (1, apart))
+    np.testing.assert_allclose(found.slope * apart, wide.slope, rtol=1e-4)
+
+
 def test_scores_that_divide_the_rows_have_finite_numbers():
     positive = np.arange(60)[None] < 20
     z = np.where(positive, 1.0, -1.0)

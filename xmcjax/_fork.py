@@ -1,7 +1,8 @@
-"""JAX computes in threads, which a forked process does not have: it would wait for them for ever.
+"""What a forked process lacks: threads of the process that it comes from.
 
-What needs them says so at once in such a process. What needs none works there: ``MulticlassSVC`` and
-one-vs-all training on the native kernels, and ``predict`` of linear classifiers.
+JAX computes in some, and would wait for them for ever. What needs them says so at once in such a process.
+What needs none works there: ``MulticlassSVC`` and one-vs-all training on the native kernels, and ``predict``
+of linear classifiers. Locks that other threads held are free there.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
+import weakref
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, TracebackType
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -29,8 +32,42 @@ def _note_owner() -> None:
         _owner = os.getpid()
 
 
+class OwnLock:
+    """A lock of an object that can be copied and pickled: it is free there, and in processes that are forked.
+
+    What it guards must be whole whenever another thread can run.
+    """
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        _own_locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+    def __reduce__(self):
+        return OwnLock, ()
+
+    def set_free(self) -> None:
+        """In a process that was forked just now."""
+        self._lock = threading.Lock()
+
+
+_own_locks: weakref.WeakSet[OwnLock] = weakref.WeakSet()
+
+
+def _set_locks_free() -> None:
+    for lock in list(_own_locks):
+        lock.set_free()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_note_owner)
+    os.register_at_fork(before=_note_owner, after_in_child=_set_locks_free)
 
 
 def check_threads_of_jax() -> None:

@@ -14,6 +14,9 @@ import numpy as np
 _DROPPED_BITS = np.uint64(42)
 # The least slope, in units of the inverse of the standard deviation of the scores.
 _LEAST = 1e-3
+# Part of the largest score below which a standard deviation may be rounding, or what a fit has left open; and
+# part of the objective that scores which tell something take away.
+_FLAT, _TOLD = 1e-3, 1e-2
 # Scores that are worked on together: arrays of that size stay in a cache.
 _AT_ONCE = 1 << 16
 _MOST_STEPS, _MOST_HALVINGS = 100, 40
@@ -44,6 +47,10 @@ def fit_sigmoids(z: np.ndarray, count: np.ndarray, target: np.ndarray) -> Sigmoi
     least a thousandth of the inverse of the standard deviation of z, so that the order of scores is that of
     probabilities.
 
+    Scores that are all but equal and tell nothing, as those of labels without a weight but their bias, differ
+    by rounding: those of another model may lie any number of standard deviations away. Then b is that of
+    a = 0, and a is a thousandth of the inverse of the largest score, which changes no probability.
+
     Args:
         z: scores, finite, of any magnitude, [B, m].
         count: c ≥ 0, not all 0, [B, m].
@@ -63,11 +70,18 @@ def _fitted(z: np.ndarray, count: np.ndarray, target: np.ndarray) -> Sigmoids:
     mean = (count * z).sum(axis=1) / total
     x = z - mean[:, None]
     spread = np.sqrt((count * x * x).sum(axis=1) / total)
+    close = spread < _FLAT
     spread = np.where(spread > 0, spread, 1.0)
     x /= spread[:, None]
     known = target.sum(axis=1)
-    point = np.stack([np.full(len(z), _LEAST), np.log(known / (total - known))])
+    offset = np.log(known / (total - known))
+    point = np.stack([np.full(len(z), _LEAST), offset])
     _minimise(x, count, target, point)
+    if close.any():
+        without, found = (_values(x, count, target, a, b).f for a, b in ((0 * offset, offset), point))
+        flat = close & (without - found < _TOLD * without)
+        point[:, flat] = np.stack([np.full(len(z), _LEAST), offset])[:, flat]
+        spread[flat] = 1.0
     slope = point[0] / spread
     return Sigmoids(in_units(slope, unit), point[1] - slope * mean)
 

@@ -1,6 +1,8 @@
 """Calibrations: what held-out scores give, and how they are stored."""
 
+import dataclasses
 import json
+import os
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from sklearn.calibration import _SigmoidCalibration
 
 from tests.support.internals import calibration
 from tests.support.processes import python
+from xmcjax.data import atomic_write
 from xmcjax.models import (
     ArrayModel,
     Calibration,
@@ -423,13 +426,42 @@ def test_a_resumed_writer_takes_a_damaged_one_out_and_the_old_one_is_replaced(tm
     write_calibration(directory, CALIBRATION.opposite())
     found = LinearModel.load(directory).calibration()
     assert found is not None and (found.offset > 0).all()
-    (directory / "calibration.safetensors").write_bytes(b"other")
+    (file,) = directory.glob("calibration-*.safetensors")
+    file.write_bytes(b"other")
     meta = META | {"calibration": {"method": "sigmoid"}}
     write(directory, meta=meta, resume=True)
     model = LinearModel.load(directory)
     assert not model.calibrated
     with pytest.raises(IncompleteModelError, match="finish the training with --resume"):
         model.calibration()
+
+
+def test_a_model_has_the_old_one_or_the_new_one_and_who_has_it_open_keeps_its_own(tmp_path, monkeypatch):
+    directory = write(tmp_path / "m", calibration=CALIBRATION)
+    model, names = LinearModel.load(directory), set(os.listdir(directory))
+
+    def slope() -> float:
+        found = LinearModel.load(directory).calibration()
+        assert found is not None
+        return found.slope[0]
+
+    def killed(path):
+        if path.name == "manifest.json":
+            raise KeyboardInterrupt
+        return atomic_write(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("xmcjax.models._calibration.atomic_write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            write_calibration(directory, CALIBRATION.opposite())
+    assert slope() == CALIBRATION.slope[0]
+    for factor in (2.0, 3.0):
+        write_calibration(directory, dataclasses.replace(CALIBRATION, slope=factor * CALIBRATION.slope))
+        assert slope() == factor * CALIBRATION.slope[0]
+        if factor == 2:
+            found = model.calibration()
+            assert found is not None and found.slope[0] == CALIBRATION.slope[0]
+    assert len(set(os.listdir(directory)) - names) == 2  # the one before the last stays, others are gone
 
 
 def test_what_cannot_be_calibrated_is_refused(tmp_path):

@@ -1,6 +1,8 @@
 """Prediction of few rows, against a full sort of all scores."""
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -21,6 +23,7 @@ from xmcjax.models import (
     ShardWriter,
     decision_function,
     predict_topk,
+    write_index,
 )
 
 
@@ -144,6 +147,21 @@ def test_a_damaged_shard_is_said_at_the_first_prediction(tmp_path):
     for _ in range(2):
         with pytest.raises(ModelFormatError, match="SHA-256"):
             predictor.predict_topk(np.zeros((1, N_FEATURES), np.float32), 1)
+
+
+@pytest.mark.parametrize("index", [False, True])
+def test_models_and_predictors_are_pickled_and_copied_without_what_they_have_read(tmp_path, index):
+    write(tmp_path / "m")
+    if index:
+        write_index(tmp_path / "m")
+    X = np.ones((2, N_FEATURES), np.float32)
+    predictor, model = Predictor(tmp_path / "m", n_jobs=2), LinearModel.load(tmp_path / "m")
+    expected, coef = predictor.predict_topk(X, 3), model.coef()
+    for copied in (lambda made: pickle.loads(pickle.dumps(made)), copy.deepcopy):
+        for found, wanted in zip(copied(predictor).predict_topk(X, 3), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+        assert (copied(model).coef() != coef).nnz == 0
+    assert len(pickle.dumps(predictor)) < 10_000
 
 
 def test_threads_share_a_predictor():

@@ -141,7 +141,9 @@ def decode(path: Path, raw: bytes, n_labels: int) -> Calibration:
 def write_calibration(directory: str | os.PathLike[str], calibration: Calibration) -> None:
     """Gives a stored model a calibration; an old one is replaced. Its index has to be made anew.
 
-    The file is written first, then the manifest that names it and says its method.
+    The file is written first, beside an old one, then the manifest that names it and says its method: a model
+    has the old or the new one, whenever the program is killed. The file of the one before stays until the
+    next time, for those who have the model open.
 
     Args:
         directory: of a complete linear model.
@@ -176,13 +178,19 @@ def write_calibration(directory: str | os.PathLike[str], calibration: Calibratio
         if len(calibration.slope) != high - low:
             found = len(calibration.slope)
             raise ValueError(f"calibration: expected {high - low} labels as in {directory}, found {found}")
-        content = calibration.encode()
-        record = _manifest.record(CALIBRATION, content)
+        content, old = calibration.encode(), manifest.calibration
+        record = _manifest.record(
+            CALIBRATION if old is None else _manifest.calibration_name(content), content
+        )
         meta = dict(manifest.meta)
         method, told = calibration.method(meta), meta.get(CALIBRATED)
         if not isinstance(told, dict) or told.get("method") != method:
             meta[CALIBRATED] = {"method": method}
         manifest = dataclasses.replace(manifest, meta=meta, calibration=record)
-        for name, raw in ((CALIBRATION, content), (MANIFEST, _manifest.render(manifest))):
+        for name, raw in ((record.file, content), (MANIFEST, _manifest.render(manifest))):
             with atomic_write(directory / name) as file:
                 file.write(raw)
+        kept = {record.file, record.file if old is None else old.file}
+        for name in filter(_manifest.is_calibration, os.listdir(directory)):
+            if name not in kept:
+                (directory / name).unlink()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import OrderedDict
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._arguments import flag, name_of
+from xmcjax._fork import OwnLock
 from xmcjax._links import CALIBRATED
 from xmcjax._state_folder import no_model
 from xmcjax.models import _manifest
@@ -63,11 +63,15 @@ class LinearModel:
         self._manifest = manifest
         self._first_labels = np.array([shard.first_label for shard in manifest.shards], np.int64)
         self._cache: OrderedDict[int, Shard] = OrderedDict()
-        self._cache_lock = threading.Lock()
+        self._cache_lock = OwnLock()
         # The files that had the hashes of the manifest; one that took the place of such a file since then is
         # compared when it is read. None compares none.
         self._compared = compared
         self._status: np.ndarray | None = None
+
+    def __getstate__(self) -> dict:
+        """Without the shards that were read, which a copy reads where it needs them."""
+        return self.__dict__ | {"_cache": OrderedDict()}
 
     @classmethod
     def load(

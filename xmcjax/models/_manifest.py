@@ -13,7 +13,7 @@ import os
 import re
 import reprlib
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,6 +27,7 @@ MANIFEST = "manifest.json"
 TRANSFORMS = "transforms.safetensors"
 NAMES = "names.json"
 ARRAYS = "arrays.safetensors"
+#: Of the first one; of those that take its place see :func:`calibration_name`.
 CALIBRATION = "calibration.safetensors"
 FORMAT = "xmcjax-linear-model"
 KERNEL_FORMAT = "xmcjax-kernel-model"
@@ -36,10 +37,11 @@ SCHEMA_VERSION = 3
 # Only these may be removed as left-overs of a run that was killed: what `xmcjax.data.atomic_write`
 # calls the files of this format while it writes them.
 _TEMPORARY = re.compile(
-    r"\.(shard-\d{6,}\.safetensors|(transforms|by-feature|arrays|calibration)\.safetensors"
+    r"\.(shard-\d{6,}\.safetensors|(transforms|by-feature|arrays|calibration(-[0-9a-f]{16})?)\.safetensors"
     r"|(manifest|run|names)\.json)"
     r"\.[0-9a-f]{16}\.tmp"
 )
+_LATER_CALIBRATION = re.compile(r"calibration-[0-9a-f]{16}\.safetensors")
 _SHARD = re.compile(r"shard-\d{6,}\.safetensors")
 _TAIL = re.compile(rb',\n "manifest_sha256": "([0-9a-f]{64})"\n}\n\Z')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -55,6 +57,16 @@ def shard_name(number: int) -> str:
 def is_shard(name: str) -> bool:
     """Whether a file has the name of a shard."""
     return _SHARD.fullmatch(name) is not None
+
+
+def calibration_name(content: bytes) -> str:
+    """The file of a calibration that takes the place of another one; a manifest names one of them."""
+    return f"calibration-{hashlib.sha256(content).hexdigest()[:16]}.safetensors"
+
+
+def is_calibration(name: str) -> bool:
+    """Whether a file has the name of a calibration."""
+    return name == CALIBRATION or _LATER_CALIBRATION.fullmatch(name) is not None
 
 
 def is_temporary(name: str) -> bool:
@@ -371,12 +383,21 @@ def checked_head(path: Path, content, form: str, newest: int) -> tuple[dict, int
     return meta, version
 
 
-def file_of(path: Path, content: dict, key: str, name: str) -> FileRecord | None:
-    """The record of a file that a manifest names under a key; None where it names none."""
+def file_of(
+    path: Path, content: dict, key: str, name: str, named: Callable[[str], bool] | None = None
+) -> FileRecord | None:
+    """The record of a file that a manifest names under a key; None where it names none.
+
+    Args:
+        path, content, key: of the manifest.
+        name: of the file.
+        named: whether it may have another name; None where it may not.
+    """
     if content.get(key) is None:
         return None
     file = FileRecord(**_file_fields(path, content[key]))
-    _need(path, file.file == name, f"the file name {name}", file.file)
+    right = file.file == name or (named is not None and isinstance(file.file, str) and named(file.file))
+    _need(path, right, f"the file name {name}", file.file)
     return file
 
 
@@ -410,7 +431,7 @@ def _from_json(path: Path, content) -> Manifest:
 
     transforms = file_of(path, content, "transforms", TRANSFORMS)
     names = file_of(path, content, "names", NAMES) if version >= 2 else None
-    calibration = file_of(path, content, "calibration", CALIBRATION) if version >= 3 else None
+    calibration = file_of(path, content, "calibration", CALIBRATION, is_calibration) if version >= 3 else None
     manifest = Manifest(meta, (bounds[0], bounds[1]), size, transforms, (), names, calibration)
     need(isinstance(content.get("shards"), list), "a list of shards", content.get("shards"))
     shards: list[ShardRecord] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import threading
 import warnings
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from xmcjax import _sparse, native
 from xmcjax._arguments import flag, job_count, whole_number
+from xmcjax._fork import OwnLock
 from xmcjax._links import SIGMOID, link_of, log_probabilities
 from xmcjax.models._arrays import ArrayModel
 from xmcjax.models._calibration import Calibration
@@ -73,7 +73,14 @@ class Predictor:
         self.n_labels, self.n_features, self.dtype = model.n_labels, model.n_features, model.dtype
         if native.load_library() is None:
             native.warn_of_twins()
-        self._lock = threading.Lock()
+        self._lock = OwnLock()
+
+    def __getstate__(self) -> dict:
+        """What it was made of: a copy reads the weights of a stored model itself."""
+        return {"model": self._model, "n_jobs": self._threads}
+
+    def __setstate__(self, state: dict) -> None:
+        self.__init__(**state)
 
     @functools.cached_property
     def _calibration(self) -> Calibration | None:
