@@ -78,6 +78,20 @@ def test_the_scores_of_a_row_depend_on_no_other_row_and_on_no_form(path, feature
             assert Predictor(model).decision_function(rows).tobytes() == whole[part].tobytes()
 
 
+@pytest.mark.parametrize(("dtype", "labels"), [(np.float32, 401), (np.float64, 130), (np.float32, 128 + 63)])
+def test_the_scores_of_many_rows_with_all_of_many_weights_are_those_of_each(dtype, labels):
+    """Of many rows the weights are copied some labels at a time; the sums have one order."""
+    rng = np.random.default_rng(1)
+    n, d = 700, 6000
+    X = sp.random_array((n, d), density=0.01, rng=rng, format="csr", dtype=dtype)
+    W, bias = rng.normal(size=(labels, d)).astype(dtype), rng.normal(size=labels).astype(dtype)
+    predictor = Predictor(ArrayModel(W, bias), n_jobs=2)
+    scores = predictor.decision_function(X)
+    np.testing.assert_allclose(scores, X @ W.T + bias, rtol=0, atol=1e-4 if dtype == np.float32 else 1e-12)
+    for i in range(0, n, 53):
+        np.testing.assert_array_equal(predictor.decision_function(X[i : i + 1])[0], scores[i])
+
+
 def test_a_directory_predicts_as_its_weights(path, tmp_path):
     coef, intercept, status = expected_weights()
     X = sp.random_array((9, N_FEATURES), density=0.3, rng=np.random.default_rng(0), format="csr")

@@ -1,11 +1,21 @@
 // The three products of linops/csr.py with a block of lanes: X V, Xᵀ C, Xᵀ(D ∘ (X V)).
 
+#include <algorithm>
+#include <cstring>
+
 #include "core/aligned.h"
 #include "core/csr_rows.h"
+#include "products/used_features.h"
 
 namespace xmcjax::XMCJAX_ISA {
 
 namespace {
+
+// Lanes of a part of V, and parts from which on they pay; bytes of V that a core has at hand, and of a part at most;
+// entries that would wait for V, for each feature that is copied.
+constexpr int64_t kPanel = 64, kLeastPanels = 2, kNear = int64_t(1) << 22, kMostBytes = 64 << 20, kShared = 4;
+// Entries of rows whose features are numbered anew at once.
+constexpr int64_t kMostEntries = int64_t(1) << 24;
 
 // The columns first .. first+width-1 of a [rows, lanes] array, padded with zeros to a tile.
 template <class T>
@@ -63,8 +73,44 @@ void clear(T* out, int64_t rows, int64_t lanes, int64_t first, int64_t last) {
 
 }  // namespace
 
+// Rows first .. last-1 of X V, some lanes at a time: their part of V is copied, so that a cache holds it while all rows
+// pass by.
+template <class T>
+void panel_products(const Csr<T>& X, const UsedFeatures& used, const T* V, T* out, int64_t lanes,
+                    int64_t first, int64_t last) {
+  const int64_t begin = X.offset[first];
+  Array<int32_t> column(X.column + begin, X.column + X.offset[last]);
+  for (int32_t& j : column) j = used.place[j];
+  Array<int64_t> offset(X.offset + first, X.offset + last + 1);
+  for (int64_t& at : offset) at -= begin;
+  const Csr<T> rows{last - first, used.count(), X.value + begin, column.data(), offset.data()};
+  const Zeros<T> panel(used.count() * kPanel);
+  const Poll poll;
+  for (int64_t t = 0; t < lanes; t += kPanel) {
+    const int64_t width = std::min(kPanel, lanes - t);
+    T* w = panel.get();
+    for (const int32_t j : used.feature) std::memcpy(w, V + j * lanes + t, width * sizeof(T)), w += width;
+    poll(used.count() * width / kLanes<T>);
+    const RowProducts<T> product(panel.get(), rows.d, width);
+    for (int64_t i = 0; i < rows.n; poll(kPanel / kLanes<T> * entries(rows, i++)))
+      product(rows, i, out + (first + i) * lanes + t);
+  }
+}
+
 template <class T>
 void matmat(const Csr<T>& X, const T* V, T* out, int64_t lanes, int64_t first, int64_t last) {
+  const int64_t near = kNear / (lanes * int64_t(sizeof(T)));
+  if (lanes >= kLeastPanels * kPanel && X.d > near) {
+    if (X.offset[last] - X.offset[first] > kMostEntries && last - first > 1) {
+      const int64_t middle = first + (last - first) / 2;
+      matmat(X, V, out, lanes, first, middle);
+      return matmat(X, V, out, lanes, middle, last);
+    }
+    const UsedFeatures used(X, first, last);
+    const int64_t bytes = used.count() * kPanel * int64_t(sizeof(T));
+    if (used.beyond(near) >= kShared * used.count() && bytes <= kMostBytes)
+      return panel_products(X, used, V, out, lanes, first, last);
+  }
   const RowProducts<T> product(V, X.d, lanes);
   const int64_t tiles = (lanes + kLanes<T> - 1) / kLanes<T>;
   const Poll poll;

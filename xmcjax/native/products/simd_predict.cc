@@ -11,6 +11,7 @@
 #include "core/isa.h"
 #include "core/simd.h"
 #include "products/best_labels.h"
+#include "products/used_features.h"
 
 namespace xmcjax::XMCJAX_ISA {
 
@@ -62,24 +63,15 @@ void sparse_sums(const Args& a, const Sink& sink, int64_t first, int64_t last) {
   }
 }
 
-// The features that some rows have, numbered as they come. Weights of others may be those of a file that nobody has
-// looked at.
-struct Used {
-  Array<int32_t> feature, place;  // place[j]: where feature j is, or -1
+// With how many weights they have. Weights of others may be those of a file that nobody has looked at.
+struct Used : UsedFeatures {
   int64_t weights = 0;  // of all of them
   int64_t sparse = 0;  // of the entries of the rows
 
   template <class T>
-  Used(const Csr<T>& X, const Csr<T>& W, int64_t first, int64_t last) : place(size_t(W.n), int32_t(-1)) {
-    for (int64_t k = X.offset[first]; k < X.offset[last]; ++k) {
-      const int32_t j = X.column[k];
-      const int64_t count = W.offset[j + 1] - W.offset[j];
-      sparse += count;
-      if (place[j] >= 0) continue;
-      place[j] = int32_t(feature.size());
-      feature.push_back(j);
-      weights += count;
-    }
+  Used(const Csr<T>& X, const Csr<T>& W, int64_t first, int64_t last) : UsedFeatures(X, first, last) {
+    const auto of = [&](int32_t j) { return W.offset[j + 1] - W.offset[j]; };
+    for (int64_t u = 0; u < count(); ++u) weights += of(feature[u]), sparse += of(feature[u]) * entries[u];
   }
 };
 
@@ -115,7 +107,7 @@ void row_sums(const Csr<T>& X, int64_t i, const int32_t* place, const T* V, cons
 
 template <class T, class Args, class Sink>
 void block_sums(const Args& a, const Sink& sink, const Used& used, int64_t first, int64_t last) {
-  const int64_t features = int64_t(used.feature.size());
+  const int64_t features = used.count();
   const Zeros<T> V(features * kBlock), b(kBlock), z(kBlock);
   Array<int64_t> next;
   for (const int32_t j : used.feature) next.push_back(a.W.offset[j]);
@@ -137,7 +129,7 @@ template <class T, class Args, class Sink>
 void sums(const Args& a, const Sink& sink, int64_t first, int64_t last) {
   if (last - first >= kLeastRows) {
     const Used used(a.X, a.W, first, last);
-    const int64_t entries = a.X.offset[last] - a.X.offset[first], features = int64_t(used.feature.size());
+    const int64_t entries = a.X.offset[last] - a.X.offset[first], features = used.count();
     const int64_t blocks = (a.labels + kBlock - 1) / kBlock;
     const int64_t dense = kOfRegister * (entries + features) * blocks * (kBlock / kWide<T>)+kOfWeight *
                           (used.weights + features * blocks);

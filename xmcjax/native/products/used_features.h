@@ -1,0 +1,48 @@
+// The features that some rows have, of which products with many labels go through the weights again and again.
+// Included by the simd_*.cc files only.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+
+#include "core/aligned.h"
+#include "core/arrays.h"
+
+namespace xmcjax::XMCJAX_ISA {
+
+// Of rows first .. last-1, ascending.
+struct UsedFeatures {
+  Array<int32_t> feature, place;  // place[j]: where feature j is, if it is used
+  Array<int32_t> entries;  // of each
+
+  template <class T>
+  UsedFeatures(const Csr<T>& X, int64_t first, int64_t last) : place(size_t(X.d), int32_t(0)) {
+    for (int64_t k = X.offset[first]; k < X.offset[last]; ++k)
+      if (!place[X.column[k]]++) feature.push_back(X.column[k]);
+    if (kFew * count() < X.d) {
+      std::sort(feature.begin(), feature.end());
+    } else {
+      feature.clear();
+      for (int32_t j = 0; j < X.d; ++j)
+        if (place[j]) feature.push_back(j);
+    }
+    for (const int32_t j : feature) entries.push_back(place[j]), place[j] = int32_t(entries.size()) - 1;
+  }
+  int64_t count() const { return int64_t(feature.size()); }
+
+  // Entries of all features but so many, those with the most.
+  int64_t beyond(int64_t most) const {
+    if (most >= count()) return 0;
+    Array<int32_t> rest = entries;
+    std::nth_element(rest.begin(), rest.begin() + most, rest.end(), std::greater<>());
+    return std::accumulate(rest.begin() + most, rest.end(), int64_t(0));
+  }
+
+ private:
+  // Features of each that is used, beyond which it is less work to sort these than to look at all.
+  static constexpr int64_t kFew = 16;
+};
+
+}  // namespace xmcjax::XMCJAX_ISA
