@@ -31,6 +31,7 @@ EXEMPT = {
     "xmcjax.data.load_arrow": _EXTRA,
     "xmcjax.data.load_demo": "takes no argument",
     "xmcjax.data.load_parquet": _EXTRA,
+    "xmcjax.data.open_npz": _FILES,
     "xmcjax.data.save_arrow": _EXTRA,
     "xmcjax.data.save_parquet": _EXTRA,
     "xmcjax.datasets.names": "takes no argument",
@@ -82,6 +83,7 @@ _BASE = "is a base of others"
 EXEMPT_CLASSES = {
     "xmcjax.cluster.FromUrl": "is called by workers; tests/cluster",
     "xmcjax.cluster.Part": _MADE,
+    "xmcjax.data.Archive": _MADE,
     "xmcjax.data.Transform": "is an entry of TRANSFORMS",
     "xmcjax.datasets.DataSet": "is an entry of SETS",
     "xmcjax.inits.Init": _BASE,

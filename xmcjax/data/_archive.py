@@ -47,7 +47,7 @@ def check_seekable(path: Path, why: str) -> None:
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike[str], max_memory: int | None, copies: int) -> Iterator[Archive]:
+def open_npz(path: str | os.PathLike[str], max_memory: int | None, copies: int) -> Iterator[Archive]:
     """The arrays of an npz file.
 
     Args:
@@ -58,6 +58,15 @@ def opened(path: str | os.PathLike[str], max_memory: int | None, copies: int) ->
     Raises:
         DataFormatError: the file is no regular file, no npz, or damaged; also from within the block.
         OSError: the file cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/a.npz"
+        >>> np.savez(path, X=np.eye(2), y=[3, 1])
+        >>> with open_npz(path, None, copies=1) as stored:
+        ...     X, y = stored.member("X", "f", 2), stored.member("y", "iu")
+        >>> X.shape, y.tolist()
+        ((2, 2), [3, 1])
     """
     path = Path(path)
     bound = MemoryBound(path, max_memory)
@@ -86,10 +95,18 @@ def opened(path: str | os.PathLike[str], max_memory: int | None, copies: int) ->
 
 
 class Archive:
-    """The members of an open npz file, checked; made by :func:`opened`.
+    """The members of an open npz file, checked; made by :func:`open_npz`.
 
     Attributes:
         names: of the members, without their suffix.
+
+    Example:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/a.npz"
+        >>> np.savez(path, X=np.eye(2))
+        >>> with open_npz(path, None, copies=1) as stored:
+        ...     type(stored).__name__, stored.names
+        ('Archive', {'X'})
     """
 
     def __init__(self, archive: zipfile.ZipFile, bound: MemoryBound, copies: int):
@@ -118,7 +135,7 @@ class Archive:
                 shape, fortran_order, dtype = array_header(member)
             except ValueError as error:
                 raise self.error(f"an array as member {name!r}", f"a damaged one ({error})") from error
-            if dtype.kind not in kinds or len(shape) != ndim or fortran_order or dtype.byteorder == ">":
+            if dtype.kind not in kinds or len(shape) != ndim or dtype.byteorder == ">":
                 kind = " or ".join(map(repr, kinds))
                 raise self.error(f"{ndim} axes and dtype kind {kind} in {name}", f"{list(shape)} of {dtype}")
             size = math.prod(shape) * dtype.itemsize
@@ -130,7 +147,7 @@ class Archive:
             self._bound.check(self._copies * self._held, f"members that unpack to {self._held:,} bytes")
             block = bytearray(size)
             _fill(member, block)
-            return np.frombuffer(block, dtype).reshape(shape)
+            return np.frombuffer(block, dtype).reshape(shape, order="F" if fortran_order else "C")
 
     def check_memory(self, needed: int, what: str) -> None:
         """Raises DataFormatError where so many bytes are more than reading may take."""

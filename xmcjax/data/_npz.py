@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._sparse import Sparse, compressed_fault, is_sparse
-from xmcjax.data._archive import Archive, opened
+from xmcjax.data._archive import Archive, open_npz
 from xmcjax.data._atomic import atomic_write
 from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows
 from xmcjax.data._svmlight import class_vector
@@ -105,7 +105,7 @@ def load_npz(
         [3]
     """
     wanted = None if dtype is None else value_dtype(dtype)
-    with opened(path, max_memory, _COPIES) as archive:
+    with open_npz(path, max_memory, _COPIES) as archive:
         return _dataset(archive, wanted)
 
 

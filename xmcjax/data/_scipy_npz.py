@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from xmcjax import _sparse
 from xmcjax._arguments import flag
 from xmcjax._sparse import Sparse, compressed_fault
-from xmcjax.data._archive import Archive, opened
+from xmcjax.data._archive import Archive, open_npz
 from xmcjax.data._atomic import atomic_write
 from xmcjax.data._errors import DataFormatError
 from xmcjax.data._matrices import canonical_features
@@ -62,7 +62,7 @@ def load_scipy_npz(
         [[0.5, 0.0]]
     """
     wanted = None if dtype is None else value_dtype(dtype)
-    with opened(path, max_memory, _COPIES) as archive:
+    with open_npz(path, max_memory, _COPIES) as archive:
         return _matrix(archive, wanted, flag("zeros", zeros), flag("add_up", add_up))
 
 

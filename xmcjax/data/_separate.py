@@ -16,7 +16,7 @@ from xmcjax import _sparse
 from xmcjax._arguments import flag, name_of, whole_number
 from xmcjax._finite import first_place
 from xmcjax._sparse import is_sparse
-from xmcjax.data._archive import opened
+from xmcjax.data._archive import open_npz
 from xmcjax.data._arrow import table_pieces
 from xmcjax.data._errors import DataFormatError
 from xmcjax.data._matrices import canonical_features, canonical_labels, dense_features
@@ -89,7 +89,7 @@ def _npz(scipy: Callable, place: int) -> Callable[..., Any]:
 
     def read(path, dtype=None, *, zeros=False, max_memory=None):
         kept = {"zeros": True} if flag("zeros", zeros) else {}
-        with opened(path, max_memory, 0) as archive:
+        with open_npz(path, max_memory, 0) as archive:
             of_scipy = is_of_scipy(archive.names)
         if of_scipy:
             return scipy(path, dtype, max_memory=max_memory, **kept)
