@@ -224,6 +224,50 @@ def test_a_local_copy_only(tmp_path, monkeypatch):
         datasets.fetch(NAME, folder=tmp_path)
 
 
+@pytest.mark.parametrize("published", [True, False])
+def test_a_local_copy_that_lacks_a_part(site, served, parts, tmp_path, monkeypatch, published):
+    """It is not passed over for a download, nor said to be none."""
+    if not published:
+        monkeypatch.setitem(datasets.SETS, NAME, dataclasses.replace(served, files=()))
+    folder = tmp_path / NAME
+    folder.mkdir()
+    save_xmc(folder / "train.txt.xz", *parts[:2])
+    with pytest.raises(FileNotFoundError) as caught:
+        datasets.fetch(NAME, folder=tmp_path)
+    assert str(caught.value) == (f"{folder}: expected test.txt (plain, .gz or .xz), found train.txt.xz alone")
+    monkeypatch.setenv("XMCJAX_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"expected test.txt .* found train.txt.xz alone$"):
+        datasets.fetch(NAME)
+    assert site.asked == []
+    save_xmc(folder / "test.txt", *parts[2:])
+    assert_same(datasets.fetch(NAME), parts)
+
+
+@pytest.mark.parametrize("name", ["train.arff", "train.arff.xz"])
+def test_a_part_of_what_the_publisher_has(site, served, parts, tmp_path, cache, name):
+    folder = tmp_path / NAME
+    folder.mkdir()
+    (folder / name).write_bytes(site.contents["/train.arff"])
+    expected = "test.arff" if name == "train.arff" else "train.arff and test.arff"
+    with pytest.raises(FileNotFoundError, match=f"^{folder}: expected {expected}, found {name} alone$"):
+        datasets.fetch(NAME, folder=tmp_path)
+    assert site.asked == []
+    # in the cache it is what a download has left
+    cache.mkdir(parents=True)
+    (cache / "train.arff").write_bytes(site.contents["/train.arff"])
+    for folder in (None, cache.parent):
+        (cache / "test.arff").unlink(missing_ok=True)
+        assert_same(datasets.fetch(NAME, folder=folder), parts)
+    assert site.asked == ["/test.arff"] * 2
+
+
+@pytest.mark.parametrize("folder", [3, b"folder", ["folder"]])
+def test_a_folder_that_is_no_path(served, folder):
+    for name in (NAME, "naics_demo"):
+        with pytest.raises(TypeError, match=r"^folder: expected a path, got "):
+            datasets.fetch(name, folder=folder)
+
+
 def test_names():
     with pytest.raises(
         ValueError, match=r"^name: expected a data set of naics_demo, bibtex, .*, got 'bibtext'$"
@@ -331,16 +375,53 @@ def test_a_checksum_of_the_publisher(site, listed, parts, cache):
         datasets.fetch(NAME)
 
 
-def test_texts_of_the_repository_are_held_to_their_first_checksum(listed, parts, tmp_path):
-    folder = tmp_path / NAME
-    folder.mkdir()
+def save_texts(folder: Path, parts) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     save_xmc(folder / "train.txt.gz", *parts[:2])
     save_xmc(folder / "test.txt", *parts[2:])
-    assert_same(datasets.fetch(NAME, folder=tmp_path), parts)
-    digest = hashlib.sha256((folder / "test.txt").read_bytes()).hexdigest()
-    assert f"{digest}  test.txt" in (folder / "SHA256SUMS").read_text().splitlines()
-    save_xmc(folder / "test.txt", 2 * parts[2], parts[3])
+
+
+def test_texts_of_the_repository_are_held_to_their_first_checksum(listed, parts, cache):
+    save_texts(cache, parts)
+    assert_same(datasets.fetch(NAME), parts)
+    digest = hashlib.sha256((cache / "test.txt").read_bytes()).hexdigest()
+    assert f"{digest}  test.txt" in (cache / "SHA256SUMS").read_text().splitlines()
+    save_xmc(cache / "test.txt", 2 * parts[2], parts[3])
     with pytest.raises(ValueError, match=r"test.txt: expected SHA-256"):
+        datasets.fetch(NAME)
+
+
+@pytest.mark.parametrize("form", ["texts", "archive"])
+def test_nothing_is_written_into_a_folder_that_is_given(listed, parts, tmp_path, form):
+    """It may be read-only, and of others."""
+    folder = tmp_path / NAME
+    folder.mkdir()
+    if form == "texts":
+        save_texts(folder, parts)
+    else:
+        (folder / f"{NAME}.tar.gz").write_bytes(archive(parts))
+    before = files_in(folder)
+    folder.chmod(0o555)
+    try:
+        assert_same(datasets.fetch(NAME, folder=tmp_path), parts)
+    finally:
+        folder.chmod(0o755)
+    assert files_in(folder) == before
+
+
+@pytest.mark.parametrize("name", ["  test.txt", " *test.txt", "  ./test.txt"])
+def test_sums_of_a_folder_that_is_given_are_compared(listed, parts, tmp_path, name):
+    folder = tmp_path / NAME
+    save_texts(folder, parts)
+    sums, digest = folder / "SHA256SUMS", hashlib.sha256((folder / "test.txt").read_bytes()).hexdigest()
+    sums.write_text(f"{digest}{name}\n")  # of one file: the other is as it is
+    assert_same(datasets.fetch(NAME, folder=tmp_path), parts)
+    assert sums.read_text() == f"{digest}{name}\n"
+    save_xmc(folder / "test.txt", 2 * parts[2], parts[3])
+    with pytest.raises(ValueError, match=rf"test.txt: expected SHA-256 {digest} as in SHA256SUMS, found"):
+        datasets.fetch(NAME, folder=tmp_path)
+    sums.write_text(f"{digest}{name}\n{digest[:-1]}  train.txt.gz\n")
+    with pytest.raises(DataFormatError, match=r"SHA256SUMS:2: expected a SHA-256 and a name"):
         datasets.fetch(NAME, folder=tmp_path)
 
 
@@ -358,6 +439,29 @@ def test_another_shape(listed, parts, tmp_path, features):
         datasets.fetch(NAME, folder=tmp_path)
 
 
+@pytest.mark.parametrize("wrong", ["labels", "rows"])
+def test_parts_that_do_not_fit_each_other(listed, parts, tmp_path, wrong):
+    (tmp_path / NAME).mkdir()
+    X, Y, X_test, Y_test = parts
+    given = (X, Y, X_test, Y_test[:, :4]) if wrong == "labels" else (X, Y[:19], X_test, Y_test)
+    expected = {
+        "labels": "expected 5 labels, found 4 of the test rows",
+        "rows": "expected labels of the 20 training rows, found those of 19",
+    }
+    (tmp_path / NAME / f"{NAME}.tar.gz").write_bytes(archive(given))
+    with pytest.raises(ValueError, match=expected[wrong]):
+        datasets.fetch(NAME, folder=tmp_path)
+
+
+def test_an_archive_whose_indices_lead_outside(listed, parts, tmp_path):
+    (tmp_path / NAME).mkdir()
+    X = parts[0].copy()
+    X.indices[3] = 12
+    (tmp_path / NAME / f"{NAME}.tar.gz").write_bytes(archive((X, *parts[1:])))
+    with pytest.raises(DataFormatError, match=r"tiny-4k.tar.gz: expected an archive .*X.trn.npz"):
+        datasets.fetch(NAME, folder=tmp_path)
+
+
 def test_an_archive_that_lacks_a_part(listed, parts, tmp_path):
     (tmp_path / NAME).mkdir()
     whole = archive(parts)
@@ -370,6 +474,8 @@ def test_without_pooch(served, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pooch", None)
     with pytest.raises(FileNotFoundError, match=r"^tiny-4k: expected pooch to fetch .*train.arff.*datasets"):
         datasets.fetch(NAME, folder=tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"^tiny-4k: expected pooch to fetch .*train.arff.*datasets"):
+        datasets.fetch(NAME)
     assert datasets.fetch("naics_demo").Y_train.shape == (16108, 1055)
 
 

@@ -7,15 +7,18 @@ import hashlib
 import http.client
 import json
 import logging
+import re
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from xmcjax.data import atomic_write
+from xmcjax.data import DataFormatError, atomic_write
 from xmcjax.datasets._registry import DataSet, File
 
 # Seconds without an answer.
 _TIMEOUT = 60
+# A line of sha256sum: the digest, how the file was read, the name.
+_LINE = re.compile(r"([0-9a-f]{64}) [ *](?:\./)?(.+)")
 
 
 def cache() -> Path | None:
@@ -27,24 +30,27 @@ def cache() -> Path | None:
     return Path(pooch.os_cache("xmcjax")) / "datasets"
 
 
+def without_pooch(found: DataSet) -> FileNotFoundError:
+    """The error of a set that cannot be fetched."""
+    return FileNotFoundError(
+        f'{found.name}: expected pooch to fetch {found.address}, found none; pip install "xmcjax[datasets]"'
+    )
+
+
 def download(found: DataSet, file: File, folder: Path) -> Path:
-    """The file in this folder, fetched if it is not there; it appears when its checksum is right.
+    """The file in a folder of ours, fetched if it is not there; it appears when its checksum is right.
 
     Raises:
-        FileNotFoundError: pooch is not installed, or the publisher has no such file.
+        FileNotFoundError: the publisher has no such file.
         OSError: no answer, an error of the server, or an answer that breaks off.
         ValueError: another checksum than is known.
     """
+    import pooch
+
     path = folder / file.name
     if path.exists() and file.sha256 is None:
-        check(path)
+        check(path, keep=True)
         return path
-    try:
-        import pooch
-    except ImportError as error:
-        raise FileNotFoundError(
-            f'{found.name}: expected pooch to fetch {file.url}, found none; pip install "xmcjax[datasets]"'
-        ) from error
     with _in_a_sentence(found, file, path):
         known = f"sha256:{file.sha256}" if file.sha256 else f"sha1:{_listed(file)}"
         with _quiet(pooch.get_logger()):
@@ -56,7 +62,7 @@ def download(found: DataSet, file: File, folder: Path) -> Path:
                 downloader=pooch.HTTPDownloader(timeout=_TIMEOUT),
             )
     if file.sha256 is None:
-        check(path)
+        check(path, keep=True)
     return path
 
 
@@ -108,24 +114,41 @@ def _listed(file: File) -> str:
     return listed[file.member]
 
 
-def check(path: Path, known: str | None = None) -> None:
+def check(path: Path, known: str | None = None, *, keep: bool = False) -> None:
     """Compares a file with its SHA-256.
 
     Args:
         path: of the file.
-        known: None for what SHA256SUMS beside it says of it; the first time it is written there.
+        known: None for what SHA256SUMS beside it says of it, if it says anything.
+        keep: whether it is written there where nothing is said of it: in a folder that is ours.
 
     Raises:
         ValueError: it is another file.
+        DataFormatError: a SHA256SUMS of another form.
     """
+    sums = path.parent / "SHA256SUMS"
+    expected = known or _sums(sums).get(path.name)
+    if expected is None and not keep:
+        return
     with open(path, "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    sums = path.parent / "SHA256SUMS"
-    lines = sums.read_text().splitlines() if known is None and sums.exists() else []
-    expected = known or {line[66:]: line[:64] for line in lines}.get(path.name)
     if expected is None:
+        lines = [f"{digest}  {name}\n" for name, digest in {**_sums(sums), path.name: found}.items()]
         with atomic_write(sums) as out:
-            out.write("".join(f"{line}\n" for line in [*lines, f"{found}  {path.name}"]).encode())
+            out.write("".join(lines).encode())
     elif expected != found:
         of = f" as in {sums.name}" if known is None else ""
         raise ValueError(f"{path}: expected SHA-256 {expected}{of}, found {found}")
+
+
+def _sums(path: Path) -> dict[str, str]:
+    """The SHA-256 by name that a file of sha256sum states; none where there is no such file."""
+    if not path.exists():
+        return {}
+    stated = {}
+    for number, line in enumerate(path.read_text("utf-8", "backslashreplace").splitlines(), 1):
+        parsed = _LINE.fullmatch(line)
+        if parsed is None:
+            raise DataFormatError(path, number, None, "a SHA-256 and a name, as sha256sum writes", repr(line))
+        stated[parsed[2]] = parsed[1]
+    return stated

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xmcjax.data import load_demo
-from xmcjax.datasets._download import cache, check, download
-from xmcjax.datasets._readers import Parts, fetched, local, wanted
+from xmcjax.datasets._download import cache, check, download, without_pooch
+from xmcjax.datasets._readers import Parts, ask_for, fetched, local, refuse_some
 from xmcjax.datasets._registry import SETS, DataSet
 
 
@@ -50,24 +50,27 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Fetched
 
     These places are searched in this order:
 
-    1. the folder `folder`/`name`, with the files train.txt and test.txt (XMC), train.libsvm and test.libsvm,
-       plain, .gz or .xz, or those that the publisher has;
+    1. the folder `folder`/`name`, with the files train.txt and test.txt (XMC), or train.libsvm and
+       test.libsvm, plain, .gz or .xz, or those that the publisher has. A folder that has some of them only is
+       refused, and nothing is written there;
     2. the cache of this user (``pooch.os_cache("xmcjax")``), and the publisher's address. A file appears in
        the cache when its checksum is right: a download that ends early leaves nothing. Licence and source are
        then printed to the standard error. This needs pooch (``pip install "xmcjax[datasets]"``).
 
     The checksums are SHA-256 that are kept here. Those of the archives of the Extreme Classification
     Repository are the SHA-1 in the Internet Archive's listing when they are fetched; their SHA-256 is then
-    kept in SHA256SUMS beside each file that is read, and compared from then on.
+    kept in SHA256SUMS beside each file of the cache that is read, and compared from then on. Their files in
+    `folder`/`name` are compared with a SHA256SUMS that is there, as sha256sum writes it.
 
     Args:
         name: of :func:`names`.
         folder: searched first; None for the one that the environment variable XMCJAX_DATA names.
 
     Raises:
+        TypeError: `folder` is no path.
         ValueError: no such data set, another checksum, or files of another shape.
         DataFormatError: a file that does not follow its format.
-        FileNotFoundError: no local copy, and no address, or pooch is not installed.
+        FileNotFoundError: a local copy that lacks a file; or none, and no address, or pooch is not installed.
         OSError: no answer of the publisher; the sentence says where the file may be put by hand.
 
     Example:
@@ -78,36 +81,45 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Fetched
     """
     if not isinstance(name, str) or name not in SETS:
         raise ValueError(f"name: expected a data set of {', '.join(SETS)}, got {name!r}")
+    if folder is not None and not isinstance(folder, str | os.PathLike):
+        raise TypeError(f"folder: expected a path, got {folder!r}")
     found = SETS[name]
     if found.layout == "package":
         return _checked(found, Parts(*load_demo()[:4]), Path())
     given = folder if folder is not None else os.environ.get("XMCJAX_DATA")
-    roots = [Path(root) / name for root in (given, cache()) if root]
-    for place in roots:
-        parts = _in(found, place, given=bool(given) and place is roots[0])
-        if parts is not None:
-            return _checked(found, parts, place)
+    kept = cache()
+    for root in (given, kept):
+        if root:
+            parts = _in(found, Path(root) / name, given=Path(root) != kept)
+            if parts is not None:
+                return _checked(found, parts, Path(root) / name)
     if not found.files:
-        home = roots[0] if given else f"a folder {name} of the folder that XMCJAX_DATA names"
+        home = Path(given) / name if given else f"a folder {name} of the folder that XMCJAX_DATA names"
         raise FileNotFoundError(
-            f"{name}: expected {' and '.join(wanted(found))} (plain, .gz or .xz) in {home}, found none; no "
-            f"public address with a checksum is known ({found.source})"
+            f"{name}: expected {ask_for(found)} in {home}, found none; no public address with a checksum is "
+            f"known ({found.source})"
         )
-    place = roots[-1]
-    paths = [download(found, file, place) for file in found.files]
+    if kept is None:
+        raise without_pooch(found)
+    paths = [download(found, file, kept / name) for file in found.files]
     print(f"{name}: licence {found.licence}; from {found.source}", file=sys.stderr)
-    return _checked(found, fetched(found, paths), place)
+    return _checked(found, fetched(found, paths), kept / name)
 
 
 def _in(found: DataSet, place: Path, *, given: bool) -> Parts | None:
-    """The parts in a folder, in the package's layout or as published; what a caller gave is not replaced."""
+    """The parts in a folder, in the package's layout or as published.
+
+    What a caller gave is neither replaced nor added to, and not passed over where it lacks a file.
+    """
     own = local(found, place)
     if own is not None:
         for path in own[1] if found.reader == "pecos" else ():
-            check(path)
+            check(path, keep=not given)
         return own[0]
     paths = [place / file.name for file in found.files]
     if not paths or not all(path.exists() for path in paths):
+        if given:
+            refuse_some(found, place)
         return None
     for path, file in zip(paths, found.files, strict=True):
         if given:
@@ -118,13 +130,20 @@ def _in(found: DataSet, place: Path, *, given: bool) -> Parts | None:
 
 
 def _checked(found: DataSet, parts: Parts, place: Path) -> Fetched:
-    """With the shapes that the set is known for."""
+    """With the shapes that the set is known for, and as many labels as rows."""
     labels = parts.Y_train.shape[1] if found.kind == "labels" else len(np.unique(parts.Y_train))
     shape = (labels, parts.X_train.shape[0], parts.X_test.shape[0])
     known = [(found.n_labels, found.n_train, found.n_test), *found.variants]
     if shape not in known:
         expected = " or ".join(map(str, known))
         raise ValueError(f"{place}: expected labels, rows and test rows {expected}, found {shape}")
+    if found.kind == "labels" and parts.Y_test.shape[1] != labels:
+        raise ValueError(f"{place}: expected {labels} labels, found {parts.Y_test.shape[1]} of the test rows")
+    for part, X, Y in zip(("training", "test", "validation"), parts[::2], parts[1::2], strict=True):
+        if X is not None and X.shape[0] != Y.shape[0]:
+            raise ValueError(
+                f"{place}: expected labels of the {X.shape[0]} {part} rows, found those of {Y.shape[0]}"
+            )
     d, d_test = parts.X_train.shape[1], parts.X_test.shape[1]
     expected = found.n_features or d
     if not d == d_test == expected:

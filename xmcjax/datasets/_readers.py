@@ -6,6 +6,8 @@ import io
 import json
 import re
 import tarfile
+import zipfile
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,12 +15,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax import _sparse
 from xmcjax.data import DataFormatError, load_svmlight, load_xmc
 from xmcjax.datasets._registry import DataSet
 
 # The largest member of an archive that is unpacked: the features of Amazon-3M take a few GB.
 _MOST_BYTES = 1 << 34
 _ENDINGS = ("", ".gz", ".xz")
+# What tarfile, zipfile and the readers of NumPy and scipy are known to raise on a damaged file; an OSError of
+# theirs has no number.
+_OF_ARCHIVES = (
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, TypeError),
+    *(NotImplementedError, RuntimeError),
+)
 
 
 class Parts(NamedTuple):
@@ -32,27 +41,46 @@ class Parts(NamedTuple):
     Y_valid: Any = None
 
 
-def one_of(folder: Path, name: str) -> Path | None:
+def _one_of(folder: Path, name: str, endings: tuple[str, ...] = _ENDINGS) -> Path | None:
     """The file, plain or compressed."""
-    return next((folder / (name + end) for end in _ENDINGS if (folder / (name + end)).exists()), None)
+    return next((folder / (name + end) for end in endings if (folder / (name + end)).exists()), None)
 
 
-def wanted(found: DataSet) -> list[str]:
-    """Names of the files of a local copy."""
+def _wanted(found: DataSet) -> tuple[list[str], tuple[str, ...]]:
+    """Names of the files of a local copy, and endings of those that are unpacked."""
     if found.layout == "silhouettes":
-        return ["caltech101_silhouettes_28.mat", "split.txt"]
+        return ["caltech101_silhouettes_28.mat", "split.txt"], ("",)
     if found.layout == "npz":
-        return [f"{found.name}.npz"]
+        return [f"{found.name}.npz"], ("",)
     ending = {"xmc": "txt", "svmlight": "libsvm"}[found.layout]
-    return [f"train.{ending}", f"test.{ending}"]
+    return [f"train.{ending}", f"test.{ending}"], _ENDINGS
+
+
+def _said(names: list[str], endings: tuple[str, ...]) -> str:
+    return " and ".join(names) + (" (plain, .gz or .xz)" if endings == _ENDINGS else "")
+
+
+def ask_for(found: DataSet) -> str:
+    """The files of a local copy, for a sentence."""
+    return _said(*_wanted(found))
+
+
+def refuse_some(found: DataSet, folder: Path) -> None:
+    """FileNotFoundError where a folder has some files of a copy, ours or the publisher's, and not all."""
+    for names, endings in (_wanted(found), ([file.name for file in found.files], ("",))):
+        there = [path.name for name in names if (path := _one_of(folder, name))]
+        missing = [name for name in names if not _one_of(folder, name, endings)]
+        if there and missing:
+            expected, alone = _said(missing, endings), " and ".join(there)
+            raise FileNotFoundError(f"{folder}: expected {expected}, found {alone} alone")
 
 
 def local(found: DataSet, folder: Path) -> tuple[Parts, list[Path]] | None:
     """The parts of a copy in its own layout, and its files; None where they are not all there."""
-    paths = [one_of(folder, name) for name in wanted(found)]
-    if not all(paths):
+    names, endings = _wanted(found)
+    files = [path for name in names if (path := _one_of(folder, name, endings))]
+    if len(files) < len(names):
         return None
-    files = [path for path in paths if path]
     if found.layout == "xmc":
         return Parts(*load_xmc(files[0]), *load_xmc(files[1])), files
     if found.layout == "npz":
@@ -63,10 +91,9 @@ def local(found: DataSet, folder: Path) -> tuple[Parts, list[Path]] | None:
         return _silhouettes(*files), files
     X, y = load_svmlight(files[0])
     test = load_svmlight(files[1], n_features=X.shape[1])
-    valid = one_of(folder, "val.libsvm")
+    valid = _one_of(folder, "val.libsvm")
     more = load_svmlight(valid, n_features=X.shape[1]) if valid else (None, None)
-    parts = Parts(X, _whole(y), *test, *more)
-    return parts._replace(Y_test=_whole(parts.Y_test), Y_valid=_whole(parts.Y_valid)), files
+    return Parts(X, y, *test, *more), files
 
 
 def fetched(found: DataSet, paths: list[Path]) -> Parts:
@@ -151,9 +178,11 @@ def _pecos(archive: Path) -> Parts:
                         text = f"at most {_MOST_BYTES >> 30} GiB of {member.name}"
                         raise DataFormatError(archive, None, None, text, f"{member.size >> 30} GiB")
                     stored = sp.load_npz(io.BytesIO(file.read()))
-                    found[inner] = sp.csr_matrix(stored, dtype=np.float32)
-    except (tarfile.TarError, EOFError) as error:
-        raise DataFormatError(archive, None, None, "an archive .tar.gz", str(error)) from error
+                    found[inner] = sp.csr_matrix(_sparse.csr(stored, inner), dtype=np.float32)
+    except _OF_ARCHIVES as error:
+        if isinstance(error, DataFormatError) or getattr(error, "errno", None) is not None:
+            raise
+        raise DataFormatError(archive, None, None, "an archive .tar.gz of npz files", str(error)) from error
     if len(found) < len(names):
         raise DataFormatError(archive, None, None, ", ".join(names), f"{len(found)} of them")
     return Parts(*(found[name] for name in names))
