@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax.data import DataFormatError, load_svmlight, load_xmc
+from xmcjax.datasets._arrays import npz_parts, silhouettes
 from xmcjax.datasets._registry import DataSet
 
 # The largest member of an archive that is unpacked: the features of Amazon-3M take a few GB.
@@ -84,11 +85,9 @@ def local(found: DataSet, folder: Path) -> tuple[Parts, list[Path]] | None:
     if found.layout == "xmc":
         return Parts(*load_xmc(files[0]), *load_xmc(files[1])), files
     if found.layout == "npz":
-        with np.load(files[0], allow_pickle=False) as stored:
-            parts = [stored[key] for key in ("X_train", "y_train", "X_test", "y_test")]
-        return Parts(parts[0], _whole(parts[1]), parts[2], _whole(parts[3])), files
+        return Parts(*npz_parts(files[0])), files
     if found.layout == "silhouettes":
-        return _silhouettes(*files), files
+        return Parts(*silhouettes(*files)), files
     X, y = load_svmlight(files[0])
     test = load_svmlight(files[1], n_features=X.shape[1])
     valid = _one_of(folder, "val.libsvm")
@@ -101,20 +100,6 @@ def fetched(found: DataSet, paths: list[Path]) -> Parts:
     if found.reader == "mulan":
         return Parts(*(matrix for path in paths for matrix in _mulan(path, found)))
     return _clinc(paths[0]) if found.reader == "clinc" else _pecos(paths[0])
-
-
-def _whole(y):
-    return None if y is None else np.asarray(y).astype(np.int64)
-
-
-def _silhouettes(images: Path, split: Path) -> Parts:
-    """28 x 28 pixels, 0 or 1, as they are; classes from 1."""
-    import scipy.io
-
-    stored = scipy.io.loadmat(images)
-    X, y = stored["X"].astype(np.float32), stored["Y"].ravel().astype(np.int64)
-    part = np.array(split.read_text().split())
-    return Parts(*(a[part == name] for name in ("train", "test", "val") for a in (X, y)))
 
 
 def _mulan(path: Path, found: DataSet) -> tuple[sp.csr_matrix, sp.csr_matrix]:
