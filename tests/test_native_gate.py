@@ -120,6 +120,7 @@ CONVERTED = {
     "models._matrix_model.write_matrix_model": "of a model, whose reader checks",
     "inits._multi_pos.MultiPos.prepare.starts": OWN,
     "inits._ova_primal.label_tree": CHECKED,
+    "inits._pretrained.Pretrained.prepare": OWN,
     "inits._pretrained.Pretrained.prepare.starts": "of a model, whose reader checks",
     "kernels._points._less": OWN,
     "lanes._calibrate.calibrate_one_vs_all": CHECKED,

@@ -6,7 +6,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from tests.support.estimators import TIGHT
-from xmcjax import OneVsAllClassifier, inits, losses
+from xmcjax import MultinomialLogisticRegression, OneVsAllClassifier, inits, losses
 from xmcjax.lanes import OneVsAll, Weighting, train_one_vs_all
 from xmcjax.models import ShardWriter
 from xmcjax.penalties import ElasticNet
@@ -71,6 +71,19 @@ def test_pretrained_starts_from_a_saved_model(multilabel, fitted, tmp_path):
     again = OneVsAllClassifier(init="pretrained", pretrained=tmp_path / "model", max_iter=0).fit(X, Y)
     np.testing.assert_array_equal(again.coef_.toarray(), fitted.coef_.toarray())
     np.testing.assert_array_equal(again.intercept_, fitted.intercept_)
+
+
+@pytest.mark.parametrize("kind", [OneVsAllClassifier, MultinomialLogisticRegression])
+def test_two_classes_start_from_a_model_of_them(multilabel, tmp_path, kind):
+    X, y = multilabel[0], np.where(multilabel[1][:, [0]].toarray().ravel(), "with", "to be without")
+    saved = kind().fit(X, y)
+    saved.save(tmp_path / "model")
+    start = OneVsAllClassifier(init="pretrained", pretrained=tmp_path / "model", max_iter=0).fit(X, y)
+    np.testing.assert_allclose(start.decision_function(X), saved.decision_function(X), rtol=1e-5, atol=1e-6)
+    ours = OneVsAllClassifier("logistic", init="pretrained", pretrained=tmp_path / "model").fit(X, y)
+    np.testing.assert_array_equal(ours.classes_, saved.classes_)
+    fresh = OneVsAllClassifier("logistic").fit(X, y)
+    np.testing.assert_allclose(ours.decision_function(X), fresh.decision_function(X), atol=0.2)
 
 
 def test_no_iteration_gives_the_starting_weights(multilabel):

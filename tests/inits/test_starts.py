@@ -170,8 +170,8 @@ def test_ova_primal_solves_the_problem_without_positives(how):
     assert asked == [(0, how == "loose")]  # once
 
 
-def write_model(directory, W, b, dtype="float64"):
-    meta = {"n_features": W.shape[0], "n_labels": W.shape[1], "dtype": dtype}
+def write_model(directory, W, b, dtype="float64", **more):
+    meta = {"n_features": W.shape[0], "n_labels": W.shape[1], "dtype": dtype, **more}
     with ShardWriter(directory, meta, shard_size=4) as writer:
         for label, w in enumerate(W.T):
             at = np.flatnonzero(w)
@@ -202,6 +202,33 @@ def test_pretrained_checks_the_model(tmp_path):
     write_model(tmp_path / "model", np.ones((11, 6)), np.zeros(6))
     with pytest.raises(ValueError, match="expected a model of 12 features and 6 labels, found 11 and 6"):
         inits.Pretrained(tmp_path / "model").check(12, 6, True)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("meta", "first"),
+    [
+        (dict(target="classes"), 0),
+        (dict(system="multinomial", target="classes", link="sigmoid"), 0),
+        (dict(system="multinomial", link="softmax"), -1),
+    ],
+)
+def test_two_classes_start_the_one_problem_of_the_second(tmp_path, meta, first, bias):
+    """σ(z_1) of classes that score by themselves, σ(z_1 − z_0) of a softmax."""
+    W, b = np.arange(1.0, 25).reshape(12, 2), np.array([3.0, 5])
+    write_model(tmp_path / "model", W, b, **meta)
+    X, Y = random_problem(labels=1)
+    init = inits.Pretrained(tmp_path / "model")
+    init.check(12, 1, bias)
+    got = starts(init, training_set(X, Y, bias=bias))
+    np.testing.assert_array_equal(got[0], W @ [[first], [1]])
+    np.testing.assert_array_equal(got[1], b @ [[first], [1]] * bias)
+
+
+def test_two_labels_that_are_no_classes_start_no_single_one(tmp_path):
+    write_model(tmp_path / "model", np.ones((12, 2)), np.zeros(2))
+    with pytest.raises(ValueError, match="expected a model of 12 features and 1 labels, found 12 and 2"):
+        inits.Pretrained(tmp_path / "model").check(12, 1, True)
 
 
 def test_starts_are_scale_times_base_plus_sparse():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._links import SOFTMAX, link_of, of_classes
 from xmcjax.inits._base import Init, Labels, Starts
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 @dataclasses.dataclass(frozen=True)
 class Pretrained(Init):
     """Starts with the weights of a model that was trained before on the same features and labels.
+
+    Two classes may be one label here, that of the second, and two in the model.
 
     Attributes:
         pretrained: the model's directory.
@@ -44,7 +47,8 @@ class Pretrained(Init):
         if not self.pretrained:
             raise ValueError("init 'pretrained' needs the directory of a model, got none")
         model = LinearModel.load(self.pretrained)
-        if (model.n_features, model.n_labels) != (n_features, n_labels):
+        same = model.n_labels == n_labels or _has_the_classes_of(model, n_labels)
+        if model.n_features != n_features or not same:
             raise ValueError(
                 f"{self.pretrained}: expected a model of {n_features} features and {n_labels} labels, "
                 f"found {model.n_features} and {model.n_labels}"
@@ -53,11 +57,25 @@ class Pretrained(Init):
 
     def prepare(self, data):
         model = self._load(data.used.width, data.Y.shape[1])
-        intercept = model.intercept() * data.bias
+        intercept = model.intercept().astype(np.float64) * data.bias
+        if _has_the_classes_of(model, data.Y.shape[1]):
+            # softmax of two classes is σ(z_1 − z_0); elsewhere the second scores as its own problem
+            first = -1.0 if link_of(model.meta) == SOFTMAX else 0.0
+            signs = sp.csr_array([[first, 1.0]])
+            weights, intercept = signs @ model.coef().astype(np.float64), signs @ intercept
+        else:
+            weights = None
 
         def starts(labels: Labels) -> Starts:
-            rows = [model.weights(label, label + 1) for label in labels.ids.tolist()]
-            sparse = sp.csr_array(sp.vstack(rows)).astype(np.float64)
-            return Starts(None, np.zeros(len(rows)), sparse, intercept[labels.ids].astype(np.float64))
+            rows = weights
+            if rows is None:
+                rows = sp.vstack([model.weights(label, label + 1) for label in labels.ids.tolist()])
+            sparse = sp.csr_array(rows).astype(np.float64)
+            return Starts(None, np.zeros(len(labels.ids)), sparse, intercept[labels.ids])
 
         return starts
+
+
+def _has_the_classes_of(model: LinearModel, n_labels: int) -> bool:
+    """Whether a model has two classes, which a training has as one label."""
+    return (model.n_labels, n_labels) == (2, 1) and of_classes(model.meta)
