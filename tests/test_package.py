@@ -39,7 +39,7 @@ LAYERS = [
         ),
     },
     {"xmcjax._arguments", "xmcjax._device_memory", "xmcjax._hierarchy", "xmcjax._labels", "xmcjax._links"},
-    {"xmcjax._options", "xmcjax._used_columns"},
+    {"xmcjax._feature_order", "xmcjax._options", "xmcjax._used_columns"},
     {"xmcjax._topology", "xmcjax._platform"},
     {"xmcjax.native"},
     {"xmcjax.data", "xmcjax.metrics"},

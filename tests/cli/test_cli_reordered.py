@@ -9,6 +9,7 @@ import pytest
 from xmcjax import OneVsAllClassifier, plots
 from xmcjax.cli.main import main
 from xmcjax.data import fit_transforms, save
+from xmcjax.models import LinearModel
 
 pytestmark = pytest.mark.usefixtures("no_wait_for_the_disk")
 
@@ -66,6 +67,30 @@ def test_the_page_has_the_names_of_the_raw_features(xmcjax, folder):
     assert sorted(told("reordered")) == ["0", "1", "2", "3"]
     for vocabulary in ((), ("--vocabulary", folder / "words.txt")):
         assert told("reordered", *vocabulary) == told("plain", *vocabulary)
+
+
+@pytest.mark.parametrize("before", ["plain", "reordered"])
+@pytest.mark.parametrize("after", ["sqrt", "sqrt,frequency"])
+def test_a_pretrained_start_is_of_the_same_raw_features(xmcjax, folder, before, after):
+    """In the further rows the feature that was the rarest is the most frequent."""
+    (folder / "more.txt").write_text(ROWS.replace("6 3 1", "10 3 1") + "0 1:1\n" * 4)
+    more = np.array(MORE + [[0]] * 4, np.float32)
+    np.save(folder / "more-rows.npy", more)
+    data = ("--train", folder / "more.txt", "--more-features", folder / "more-rows.npy")
+    start = ("--init", "pretrained", "--pretrained", folder / before, "--max-iter", 0)
+    name = folder / f"from-{before}-{len(after)}"
+    xmcjax("train", *data, "--model", name, "--transform", after, *start).done()
+    models = [LinearModel.load(path) for path in (folder / before, name)]
+    orders = [model.transforms().order for model in models]
+    assert all((order != np.arange(4)).any() for order in orders if order is not None)
+    if before == "reordered" and after == "sqrt,frequency":
+        assert (orders[0] != orders[1]).any()
+    of_raw = [
+        model.coef().toarray()[:, np.argsort(np.arange(4) if order is None else order)]
+        for model, order in zip(models, orders, strict=True)
+    ]
+    np.testing.assert_array_equal(*of_raw)
+    assert len(np.unique(of_raw[0])) == 4
 
 
 def test_transforms_tell_their_order():

@@ -220,6 +220,27 @@ def test_a_warm_start_moves_with_the_order_of_features(tmp_path):
     )
 
 
+def test_a_start_from_a_model_moves_with_the_order_of_features(tmp_path):
+    X, y = problem()
+    first, other = (np.where(bounds < X, X, 0) for bounds in (np.linspace(-1, 1, 5), np.linspace(1, -1, 5)))
+    classifier = xmcjax.OneVsAllClassifier()
+    classifier.transforms_ = fit_transforms("frequency", first)
+    classifier.fit(first, y).save(tmp_path / "m")
+    start = dict(init="pretrained", pretrained=tmp_path / "m", max_iter=0)
+    loaded = xmcjax.OneVsAllClassifier.load(tmp_path / "m").set_params(**start)
+    loaded.fit(other, y)
+    assert (loaded.transforms_.order != classifier.transforms_.order).any()
+    scores = classifier.decision_function(other)
+    np.testing.assert_allclose(loaded.decision_function(other), scores, rtol=1e-5, atol=1e-6)
+    # and of classes that come later
+    later = xmcjax.OneVsAllClassifier.load(tmp_path / "m").set_params(max_iter=100)
+    kept = y != y.max()
+    later.fit(other[kept], y[kept])
+    assert (later.transforms_.order != classifier.transforms_.order).any()
+    later.set_params(**start).partial_fit(other, y)
+    np.testing.assert_allclose(later.decision_function(other)[:, -1], scores[:, -1], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("more", [7, -2])
 def test_classes_that_numbers_of_a_model_do_not_have_are_saved_by_name(tmp_path, more):
     X, y = problem()

@@ -231,6 +231,23 @@ def test_two_labels_that_are_no_classes_start_no_single_one(tmp_path):
         inits.Pretrained(tmp_path / "model").check(12, 1, True)
 
 
+@pytest.mark.parametrize("order", [None, [3, 1, 0, 2]])
+def test_starts_stand_where_their_features_do(tmp_path, order):
+    W, before = np.arange(1.0, 9).reshape(4, 2), np.array([1, 2, 3, 0])
+    meta = {"n_features": 4, "n_labels": 2, "dtype": "float64", "transforms": ["frequency"]}
+    with ShardWriter(tmp_path / "m", meta, transforms_arrays={"frequency.order": before}) as writer:
+        for label, w in enumerate(W.T):
+            writer.add(label, np.arange(4), w, 0.0, status=1)
+    data = training_set(*random_problem(d=4, labels=2))
+    init = inits.Pretrained(tmp_path / "m")
+    np.testing.assert_array_equal(starts(init, data)[0], W)  # where nothing says how the features stand
+    of_raw = np.empty_like(W)
+    of_raw[before] = W
+    found = starts(init.of_features(None if order is None else np.array(order)), data)[0]
+    np.testing.assert_array_equal(found, of_raw if order is None else of_raw[order])
+    assert all(inits.INITS[name]().of_features(before) == inits.INITS[name]() for name in ("zero", "bias"))
+
+
 def test_starts_are_scale_times_base_plus_sparse():
     sparse = sp.csr_array(np.array([[0, 1.0, 0], [2, 0, 0]]))
     W, b = inits.Starts(np.array([1.0, 1, 5]), np.array([2.0, -1]), sparse, np.array([3.0, 4])).dense()

@@ -222,6 +222,7 @@ def train_to_directory(
     arrays = dict(data.transforms.arrays)
     label_weights = weights_of(data.Y, weighting, balanced)
     made = meta(data, options, weighting, balanced, cv)
+    options = dataclasses.replace(options, init=options.init.of_features(data.transforms.order))
     if resume and (directory / "manifest.json").exists():
         stored = meta_of(directory)
         refuse_saved(directory, stored)

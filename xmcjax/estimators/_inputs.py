@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
 from xmcjax import _sparse
+from xmcjax._feature_order import moved, places_of
 from xmcjax.data import fit_transforms
 
 DTYPES = (np.float64, np.float32)
@@ -60,15 +61,10 @@ def checked_data(estimator, X, y, *, multi_output: bool = False, reset: bool = T
         estimator.transforms_ = anew = fit_transforms(transforms.names, X)
         same = transforms.n_features == anew.n_features
         if same and anew.order is not None and hasattr(estimator, "coef_"):  # a warm start begins from these
-            estimator.coef_ = _reordered(estimator.coef_, transforms.order, anew.order)
+            coef = _sparse.matrix(estimator.coef_, "coef_")
+            estimator.coef_ = moved(coef, places_of(transforms.order, anew.order))
         X = anew.apply(X)
     return X, y
-
-
-def _reordered(coef, before: np.ndarray, after: np.ndarray) -> Any:
-    """Weights [m, d] of features that stood in one order and stand in another, each of the raw features."""
-    places = np.argsort(before)[after]
-    return _sparse.csr(coef, "coef_")[:, places] if _sparse.is_sparse(coef) else np.asarray(coef)[:, places]
 
 
 def checked_truth(y, n_labels: int | None) -> Any:

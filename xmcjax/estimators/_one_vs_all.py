@@ -245,9 +245,10 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         """
         from xmcjax.lanes import check_sample_weight
 
-        options = anew = self._options()
+        options = self._options()
         # what is not finite is found in training, which names the place
         X, y = checked_data(self, X, y, multi_output=True)
+        options = anew = self._of_features(options)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
         problems = targets(y, sample_weight)
@@ -308,6 +309,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             check_features(X)
             X = _stored.applied(getattr(self, "transforms_", None), X)
             X = X.astype(np.result_type(_sparse.matrix(self.coef_, "coef_").dtype, np.float32), copy=False)
+            options = self._of_features(options)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
         problems = more_targets(y, classes, sample_weight, None if first else self.classes_)
@@ -406,6 +408,13 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             init=chosen("init", self.init, inits, Init),
             **{name: getattr(self, name) for name in OneVsAll.numbers()},
         )
+
+    def _of_features(self, options):
+        """Options whose starts are of the features in the order that the transforms of a model give them."""
+        transforms = getattr(self, "transforms_", None)
+        if transforms is None:
+            return options
+        return dataclasses.replace(options, init=options.init.of_features(transforms.order))
 
     def _made(self, kind):
         """A penalty or initialisation with those of its options that are arguments of this name."""

@@ -152,6 +152,15 @@ class Init:
             ValueError: they cannot be used; the message says why.
         """
 
+    def of_features(self, order: np.ndarray | None) -> Init:
+        """These starts where the order of the features is known; most do not depend on it.
+
+        Args:
+            order: the raw feature of each, [d], as the transform ``frequency`` gives it; None where they have
+                the order of the raw ones.
+        """
+        return self
+
     def prepare(self, data: TrainingSet) -> Callable[[Labels], Starts]:
         """Makes the function that gives the starts of labels; called once per training set."""
         raise NotImplementedError(f"{type(self).__name__} has no starts")

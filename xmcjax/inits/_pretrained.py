@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._feature_order import moved, places_of
 from xmcjax._links import SOFTMAX, link_of, of_classes
 from xmcjax.inits._base import Init, Labels, Starts
 
@@ -55,9 +56,16 @@ class Pretrained(Init):
             )
         return model
 
+    def of_features(self, order):
+        return _Ordered(self.pretrained, order)
+
+    def _places(self, model: LinearModel) -> np.ndarray | None:
+        """Where the features of a model stand among those of the training; None where they stand alike."""
+        return None
+
     def prepare(self, data):
         model = self._load(data.used.width, data.Y.shape[1])
-        intercept = model.intercept().astype(np.float64) * data.bias
+        places, intercept = self._places(model), model.intercept().astype(np.float64) * data.bias
         if _has_the_classes_of(model, data.Y.shape[1]):
             # softmax of two classes is σ(z_1 − z_0); elsewhere the second scores as its own problem
             first = -1.0 if link_of(model.meta) == SOFTMAX else 0.0
@@ -70,10 +78,24 @@ class Pretrained(Init):
             rows = weights
             if rows is None:
                 rows = sp.vstack([model.weights(label, label + 1) for label in labels.ids.tolist()])
-            sparse = sp.csr_array(rows).astype(np.float64)
+            sparse = moved(sp.csr_array(rows).astype(np.float64), places)
             return Starts(None, np.zeros(len(labels.ids)), sparse, intercept[labels.ids])
 
         return starts
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Ordered(Pretrained):
+    """The same, where the order of the features of the training is known.
+
+    Attributes:
+        order: the raw feature of each, [d]; None for the order of the raw ones.
+    """
+
+    order: np.ndarray | None = None
+
+    def _places(self, model):
+        return places_of(model.transforms().order, self.order)
 
 
 def _has_the_classes_of(model: LinearModel, n_labels: int) -> bool:
