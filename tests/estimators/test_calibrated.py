@@ -335,6 +335,26 @@ def test_a_model_that_was_calibrated_later_is_calibrated_again_by_another_fit(na
     assert KINDS[name].load(tmp_path / "again").calibration == METHODS[name]
 
 
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(("offset", "method"), [(0.0, "temperature"), (0.5, "sigmoid")])
+def test_a_model_with_the_calibration_of_another_system_is_fitted_again(name, offset, method, tmp_path):
+    X, y = drawn()
+    plain = KINDS[name](random_state=0).fit(X, y)
+    plain.save(tmp_path / "m")
+    write_calibration(tmp_path / "m", Calibration(np.full(4, 2.0), np.full(4, offset), np.zeros(4, bool)))
+    assert LinearModel.load(tmp_path / "m").meta["calibration"] == {"method": method}
+    read = KINDS[name].load(tmp_path / "m")
+    given = softmax(2 * plain.decision_function(X).astype(np.float64) + offset, axis=1)
+    np.testing.assert_allclose(read.predict_proba(X), given, rtol=1e-5, atol=1e-12)
+    # what it is told stays, until another fit makes one of its own
+    read.save(tmp_path / "again")
+    assert LinearModel.load(tmp_path / "again").meta["calibration"]["method"] == method
+    assert read.calibration == METHODS[name]
+    found, own = read.fit(X, y).calibration_, made(name).fit(X, y).calibration_
+    np.testing.assert_array_equal(found.slope, own.slope)
+    np.testing.assert_array_equal(found.offset, own.offset)
+
+
 @pytest.mark.usefixtures("quiet")
 def test_positive_rows_of_weight_zero_are_none():
     X, Y = labels()

@@ -40,6 +40,11 @@ def check(classifier: Any) -> bool:
     return option.check(classifier.calibration) is not None
 
 
+def own_method(classifier: Any) -> str:
+    """The calibration that a fit of this classifier can make, whatever it was given from elsewhere."""
+    return "sigmoid" if classifier._system == "one-vs-all" else "temperature"
+
+
 _STRATIFIED = StratifiedKFold, StratifiedShuffleSplit, StratifiedGroupKFold, RepeatedStratifiedKFold
 #: Rows to train on and rows to hold out.
 Splits = list[tuple[np.ndarray, np.ndarray]]
@@ -242,7 +247,7 @@ def check_alike(classifier: Any) -> None:
     Raises:
         ValueError: it is not so.
     """
-    had = None if classifier.calibration_ is None else "sigmoid"
+    had = None if classifier.calibration_ is None else own_method(classifier)
     if had != classifier.calibration:
         raise ValueError(
             f"calibration: expected {had!r}, as in the fit of the weights that are there, got "

@@ -16,6 +16,7 @@ from xmcjax import __version__, _sparse
 from xmcjax._links import CALIBRATED, link_of
 from xmcjax._systems import FIRST_SYSTEM, SYSTEMS
 from xmcjax.data import Transforms
+from xmcjax.estimators._calibration import own_method
 from xmcjax.models import Calibration, LinearModel, ModelFormatError, Names, ShardWriter, is_trained
 
 #: What meta data say of the training that no attribute of a classifier does: the fingerprint of its data, and
@@ -264,7 +265,7 @@ def _fill(classifier, model: LinearModel, form: str) -> None:
     if calibration is not None or hasattr(classifier, "calibration"):
         classifier.calibration_ = None if calibration is None else calibration.at(rows)
     if calibration is not None and getattr(classifier, "calibration", "") is None:
-        classifier.calibration = calibration.method(meta)  # so that another fit has one again
+        classifier.calibration = own_method(classifier)  # so that another fit has one again
     for name, value in meta.get("fit", {}).items():
         if name in classifier._fitted:
             setattr(classifier, name, Status(value) if name == "status_" else value)
@@ -292,8 +293,7 @@ def applied(transforms: Transforms | None, X):
 
 def _method(classifier, calibration: Calibration) -> str:
     """Of the calibration that a classifier has, whatever its argument is now."""
-    meta = {"system": classifier._system, "target": classifier._form}
-    return classifier.calibration or calibration.method(meta)
+    return calibration.method({"system": classifier._system, "target": classifier._form})
 
 
 def _folds(cv) -> int | None:
