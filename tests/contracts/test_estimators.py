@@ -184,3 +184,10 @@ def test_the_checks_are_many():
 def test_checks_with_other_options(options):
     results = check_estimator(OneVsAllClassifier(**options), on_skip=None)
     assert collections.Counter(result["status"] for result in results)["passed"] >= 55
+
+
+def test_a_sigmoid_fails_the_checks_that_predict_by_probabilities():
+    """Predictions are those of the scores, whatever calibration there is."""
+    results = check_estimator(OneVsAllClassifier(calibration="sigmoid"), on_skip=None, on_fail=None)
+    failed = {result["check_name"] for result in results if result["status"] == "failed"}
+    assert failed == {"check_classifiers_train", "check_classifier_multioutput"}
