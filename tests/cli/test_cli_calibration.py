@@ -77,6 +77,20 @@ def test_the_model_is_the_one_of_the_estimator(calibrated, xmcjax, data, tmp_pat
     np.testing.assert_array_equal(np.sort(labels, axis=1), np.sort(by_score, axis=1))
 
 
+def test_labels_of_rows_that_have_one_are_calibrated_by_themselves(calibrated, data):
+    directory, result = calibrated("one-vs-all")
+    result.done()
+    X, Y = load_xmc(data / "train.txt")
+    assert (np.diff(Y.indptr) == 1).all()
+    p = library.OneVsAllClassifier.load(directory).predict_proba(X)
+    assert np.abs(p.sum(axis=1) - 1).max() > 0.1
+    of_classes = library.OneVsAllClassifier(calibration="sigmoid").fit(X, Y.indices).predict_proba(X)
+    np.testing.assert_allclose(of_classes.sum(axis=1), 1)
+    # softmax(u) of log odds that are those of the labels
+    odds = (p / (1 - p))[:, [label for label in range(LABELS) if label != ABSENT]]
+    np.testing.assert_allclose(of_classes, odds / odds.sum(axis=1, keepdims=True), rtol=1e-5)
+
+
 def test_folds_with_a_tree_of_labels_ask_whether_they_may_go_on(data):
     X, Y = load_xmc(data / "train.txt")
     asked = []

@@ -42,6 +42,10 @@ def folds(X, y, cv=5):
     return Calibrator.folds(sp.csr_array((y[:, None] == np.unique(y)).astype(float)), cv)
 
 
+def dense(coef):
+    return coef.toarray() if sp.issparse(coef) else coef
+
+
 def test_two_classes_have_the_probabilities_of_scikit_learns_sigmoid():
     X, y = drawn(2)
     ours = made("OneVsAllClassifier").fit(X, y)
@@ -366,6 +370,26 @@ def test_positive_rows_of_weight_zero_are_none():
         ours = made("OneVsAllClassifier").fit(X, Y, sample_weight=weight)
     assert ours.calibration_.shared.tolist() == [False] * 3
     assert (ours.calibration_.slope[2], ours.calibration_.offset[2]) == (1, 0)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_weight_is_a_number_of_rows_where_folds_keep_these_together(name):
+    X, y = drawn(rows=150)
+    times = np.random.default_rng(1).integers(0, 3, len(y))
+    rows = np.repeat(np.arange(len(y)), times)
+    own = list(KFold(3).split(X))
+    of_copies = [tuple(np.flatnonzero(np.isin(rows, part)) for part in pair) for pair in own]
+
+    def both(one, other):
+        ours = made(name, tol=1e-8, cv=one).fit(X, y, times)
+        theirs = made(name, tol=1e-8, cv=other).fit(X[rows], y[rows])
+        np.testing.assert_allclose(dense(ours.coef_), dense(theirs.coef_), atol=1e-4)
+        return ours.predict_proba(X), theirs.predict_proba(X)
+
+    np.testing.assert_allclose(*both(own, of_copies), atol=1e-3)
+    # folds of their own part the copies
+    one, other = both(3, 3)
+    assert np.abs(one - other).max() > 0.01
 
 
 @pytest.mark.parametrize("name", SVCS)
