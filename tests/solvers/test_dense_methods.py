@@ -109,6 +109,22 @@ def test_steps_for_all_rows_follow_where_features_are_sparse_and_few(formulation
 
 
 @pytest.mark.parametrize("formulation", ["cs", "ovr", "ovr_squared", "ww", "llw"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_few_weights_of_sparse_features_are_found_in_few_passes(formulation, weighted):
+    rng = np.random.default_rng(0)
+    X = rng.random((130, 15)) * (rng.random((130, 15)) < 0.19)
+    y = (X @ rng.normal(size=(15, 72)) + 0.1 * rng.gumbel(size=(130, 72))).argmax(axis=1)
+    C = 100 * (rng.uniform(0.5, 2, 130) if weighted else 1.0)
+    options = dict(formulation=formulation, C=C, classes=72)
+    sparse, dense = (md.run(features, y, **options) for features in (sp.csr_array(X), X + 1e-9))
+    assert sparse.status == dense.status == Status.CONVERGED
+    assert sparse.primal == pytest.approx(dense.primal, rel=2e-3)
+    assert sparse.epochs < 150
+    if formulation in ("ww", "cs"):
+        assert sparse.newton_steps == 0
+
+
+@pytest.mark.parametrize("formulation", ["cs", "ovr", "ovr_squared", "ww", "llw"])
 def test_no_features(formulation):
     for C in (1.0, np.arange(1.0, 7.0)):
         found = md.run(np.zeros((6, 0), np.float32), [0, 1, 2, 0, 1, 2], formulation=formulation, C=C)

@@ -285,8 +285,10 @@ class TopKSVC(Probabilities, LinearClassifier):
         keep_dual(self, counted.dual(found.alpha))
         watch.end(self.reason_, epochs=found.epochs, objective=found.primal, relative_gap=found.gap)
         if found.gap > tol:
-            lower = "or lower C" if self.kernel == "precomputed" else "lower C, or scale the features"
-            remedy = f"raise max_iter or tol, {lower}"
+            other = "scale the features"
+            if self.kernel == "precomputed":
+                other = "give inner products of smaller numbers, or in float64"
+            remedy = f"raise max_iter or tol, lower C, or {other}"
             if self.status_ == Status.STALLED:
                 remedy = self.status_.remedy(found.W.dtype)
             warnings.warn(

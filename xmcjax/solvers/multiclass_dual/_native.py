@@ -132,14 +132,15 @@ class Methods:
         later = []
         if self._direct:
             later.append(f"{_NEWTON}, whose systems are small ({d} features, {m} classes)")
-        if self._splits:
+        if self._splits or self._splits_late:
+            why = (
+                "features are dense" if self._splits else f"rows or features are few ({n} rows, {d} features)"
+            )
             limit = f", for {_BRIEF:g} passes at most" if self._brief else ""
-            later.append(f"{ALL_ROWS}, because features are dense{limit}")
+            later.append(f"{ALL_ROWS}, because {why}{limit}")
         if self._small and not self._direct:
             size = "small" if self._cheap else f"large for {n} rows"
             later.append(f"{_NEWTON}, whose systems are {size} ({d} features, {m} classes)")
-        if self._splits_late:
-            later.append(f"{ALL_ROWS}, because rows or features are few ({n} rows, {d} features)")
         if self._formulation == "llw" and not self._splits:
             later.append(f"{ALL_ROWS}, whose systems are solved for sparse features")
         if not later:
@@ -242,7 +243,7 @@ class Methods:
     def _cheap(self) -> bool:
         """Whether the systems of Newton's method cost little beside steps for all rows at once."""
         n, d = self._X.shape
-        if not self._small or not self._splits:
+        if not self._small or not (self._splits or self._splits_late):
             return self._small
         if self._separate:
             return d <= _SEPARATE_FEW
@@ -253,7 +254,8 @@ class Methods:
     @property
     def _direct(self) -> bool:
         """Whether Newton's method comes before steps for all rows at once."""
-        few = _UNKNOWNS.get(self._formulation, np.inf) if self._splits else np.inf
+        splits = self._splits or self._splits_late
+        few = _UNKNOWNS.get(self._formulation, np.inf) if splits else np.inf
         return self._cheap and self._X.shape[1] * (1 if self._separate else self._m) <= few
 
     @property
@@ -265,7 +267,7 @@ class Methods:
         """Passes of coordinate ascent before another method takes over."""
         if not (self._direct or self._splits or self._splits_late or self._formulation == "llw"):
             return np.inf
-        if self._splits_late:
+        if self._splits_late and not self._small:
             return min(_LONG_PATIENCE, _SHARE * self._most)
         if self._splits and self._formulation in _UNKNOWNS:
             # n d r + r³/3 products of matrices, of which 25 take as long as one of the n d m of a pass
@@ -288,8 +290,11 @@ class Methods:
 
     @property
     def _splits_late(self) -> bool:
-        """Whether they are few enough and sparse: ascent, which mostly ends there, has nearly all passes."""
-        if self._formulation not in ("ww", "cs") or self._small or multiplied_densely(self._rows):
+        """The same of Weston-Watkins and Crammer-Singer where the features are sparse.
+
+        Ascent, which mostly ends there, has nearly all passes before where weights are many.
+        """
+        if self._formulation not in ("ww", "cs") or multiplied_densely(self._rows):
             return False
         n, d = self._X.shape
         return _admm_dense.fits(n, d, self._m)

@@ -4,9 +4,9 @@ The native ascent of Weston-Watkins and Crammer-Singer over classes has one boun
 of :mod:`xmcjax.solvers.instance_dual` has one for each row, and their dual sets. Those of Lee-Lin-Wahba over
 instances and of one against the rest take the C of each row.
 
-Where features are dense, steps for all rows at once follow, which know the bounds too; of Weston-Watkins and
-Crammer-Singer also where they are sparse, and rows or features few. What is not solved then is left to
-proximal point steps, early where they have few unknowns.
+Where features are dense, or weights few, steps for all rows at once follow, which know the bounds too; of
+Weston-Watkins and Crammer-Singer also where features are sparse, and rows or features few. What is not solved
+then is left to proximal point steps, early where they have few unknowns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from xmcjax.solvers.multiclass_dual import _native
 # Dual sets of ascent over instances; k is 1.
 _SETS = {"ww": "box", "cs": "topk_alpha"}
 # Epochs after which other methods take over: native steps for all rows at once, the others, and native steps
-# where features are sparse, at most.
+# where features are sparse and weights many, at most.
 _NATIVE_PATIENCE, _PATIENCE, _LATE = 5, 50, 1000
 # Of Weston-Watkins and Crammer-Singer: weights up to which, and dual variables from which on, proximal point
 # steps are faster than those of NumPy for all rows at once, although a program is compiled for them.
@@ -67,12 +67,13 @@ def attempt(
     """
     dense = not sp.issparse(X) or X.nnz >= _DENSE * X.shape[0] * X.shape[1]
     (n, d), made = X.shape, 0
-    splits, native = dense and _admm_dense.fits(n, d, m), linops.native_ready()
-    early = _NATIVE_PATIENCE if splits and native else _PATIENCE
+    fits, native = _admm_dense.fits(n, d, m), linops.native_ready()
+    splits, early = dense and fits, _NATIVE_PATIENCE if dense and fits and native else _PATIENCE
+    late = not dense and fits and native
+    few = late and d * m <= _DIRECT
     if formulation in _SETS:
-        late = not dense and native and d * m > _DIRECT and _admm_dense.fits(n, d, m)
         patience = min(early, most)
-        if not splits:
+        if not (splits or few):
             patience = max(1, int(min(_SHARE * most, _LATE if late else np.inf)))
         lane = instance_dual.problem(
             linops.make(X), y, set_name=_SETS[formulation], bound=C[None, :], classes=m
@@ -84,8 +85,8 @@ def attempt(
         splits = late or (splits and (native or d * m > _DIRECT or n * m < _MANY))
     elif NAMES[formulation].has_own or not splits:
         own, passes = NAMES[formulation].has_own, Passes()
-        few = own and d <= _DIRECT and n * m < _MANY
-        patience = early if splits or few else max(1, int(_SHARE * most))
+        alone = own and d <= _DIRECT and n * m < _MANY
+        patience = early if splits or few or alone else max(1, int(_SHARE * most))
         rows = _native.canonical(X)
 
         def ascent(target: float, alpha: sp.csr_array) -> Ended:
@@ -100,7 +101,7 @@ def attempt(
             return most - passes.visited
 
         search.attempt(ascent, left)
-        made = math.ceil(passes.visited)
+        made, splits = math.ceil(passes.visited), splits or few
     if search.unsolved and splits and made < most:
         steps = _admm_dense.Method(X, y, m, formulation, C, observe=observe, made=lambda: made)
 
