@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
+from typing import IO
 
 from experiments import _report
 from experiments.bench._worker import pinned
@@ -35,31 +38,35 @@ def answers(
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     running: list[subprocess.Popen] = []
-    try:
-        for place in range(count):
-            asked = {**request, "address": address, "count": count, "place": place}
-            with pinned(list(processors[place : place + 1])):
-                one = subprocess.Popen(
-                    [*command, json.dumps(asked)],
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    cwd=_report.ROOT,
-                    env={**os.environ, **environment},
-                )
-            running.append(one)
-        return [_answer(one, place) for place, one in enumerate(running)]
-    finally:
-        for one in running:
-            if one.poll() is None:
-                one.kill()
-                one.communicate()
+    with contextlib.ExitStack() as files:
+        # who waits for one process reads nothing that another one writes
+        errors = [files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(count)]
+        try:
+            for place in range(count):
+                asked = {**request, "address": address, "count": count, "place": place}
+                with pinned(list(processors[place : place + 1])):
+                    one = subprocess.Popen(
+                        [*command, json.dumps(asked)],
+                        stdout=subprocess.PIPE,
+                        stderr=errors[place],
+                        text=True,
+                        cwd=_report.ROOT,
+                        env={**os.environ, **environment},
+                    )
+                running.append(one)
+            return [_answer(*one) for one in zip(running, errors, strict=True)]
+        finally:
+            for one in running:
+                if one.poll() is None:
+                    one.kill()
+                    one.communicate()
 
 
-def _answer(process: subprocess.Popen, place: int) -> dict:
-    out, err = process.communicate()
+def _answer(process: subprocess.Popen, errors: IO[str]) -> dict:
+    out, _ = process.communicate()
     if process.returncode:
-        raise RuntimeError(f"process {place} failed: {err.strip().splitlines()[-1:]}")
+        errors.seek(0)
+        raise RuntimeError(f"a process failed: {errors.read().strip().splitlines()[-1:]}")
     return json.loads(out.splitlines()[-1])
 
 

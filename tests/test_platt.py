@@ -101,6 +101,28 @@ def test_scores_that_are_all_but_the_same_and_tell_the_rows_apart_keep_their_slo
     np.testing.assert_allclose(found.slope * apart, wide.slope, rtol=1e-4)
 
 
+@pytest.mark.parametrize("rows", [20, 100, 500])
+def test_rounding_of_scores_tells_nothing_whatever_the_folds(rows):
+    rng = np.random.default_rng(rows)
+    positive = rng.random((40, rows)) < 0.3
+    positive[:, :2] = [True, False]
+    z = 1 + 1e-9 * rng.normal(size=(40, rows))
+    count, target = of_definition(positive, np.ones(z.shape))
+    found = platt.fit_sigmoids(z, count, target)
+    p = expit(found.slope * (1 + 1e-6) + found.offset)  # of another model
+    np.testing.assert_allclose(p, target.sum(axis=1) / rows, rtol=1e-2)
+
+
+@pytest.mark.parametrize("weight", [1e-3, 1.0, 1e3])
+def test_many_rows_whose_close_scores_tell_little_keep_their_slope(weight):
+    rng = np.random.default_rng(3)
+    positive = rng.random((4, 20_000)) < 0.3
+    z = 0.12 * positive + rng.normal(size=positive.shape)
+    count, target = of_definition(positive, np.full(z.shape, weight))
+    wide, found = (platt.fit_sigmoids(scale * z - 1, count, target) for scale in (1, 1e-4))
+    np.testing.assert_allclose(found.slope * 1e-4, wide.slope, rtol=1e-4)
+
+
 def test_scores_that_divide_the_rows_have_finite_numbers():
     positive = np.arange(60)[None] < 20
     z = np.where(positive, 1.0, -1.0)

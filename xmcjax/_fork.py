@@ -14,10 +14,11 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import FunctionType, TracebackType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
 _owner: int | None = None  # the process whose threads JAX computes in, as far as it is known
@@ -32,6 +33,19 @@ def _note_owner() -> None:
         _owner = os.getpid()
 
 
+class UnlockedCachedProperty(functools.cached_property[T]):
+    """``functools.cached_property`` as it is from Python 3.12 on: that of 3.11 has a lock for all objects.
+
+    Two threads may both make the value, of which one is kept.
+    """
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        if owner is None:
+            return self
+        found = owner.__dict__[self.attrname] = self.func(owner)
+        return found
+
+
 class OwnLock:
     """A lock of an object that can be copied and pickled: it is free there, and in processes that are forked.
 
@@ -39,16 +53,18 @@ class OwnLock:
     """
 
     def __init__(self):
-        self._lock = threading.Lock()
+        self._lock = self._taken = threading.Lock()
         _own_locks.add(self)
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        lock = self._lock
+        lock.acquire()
+        self._taken = lock
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._lock.release()
+        self._taken.release()  # of a thread that forked while it had it, that of the other process
 
     def __reduce__(self):
         return OwnLock, ()

@@ -14,9 +14,10 @@ import numpy as np
 _DROPPED_BITS = np.uint64(42)
 # The least slope, in units of the inverse of the standard deviation of the scores.
 _LEAST = 1e-3
-# Part of the largest score below which a standard deviation may be rounding, or what a fit has left open; and
-# part of the objective that scores which tell something take away.
-_FLAT, _TOLD = 1e-3, 1e-2
+# Parts of the largest score below which a standard deviation may be what a fit has left open, and rounding.
+_CLOSE, _ROUNDING = 1e-3, 1e-5
+# Scores that tell something lower the objective by as much, in rows of mean weight, and by such a part of it.
+_NATS, _TOLD = 5.0, 1e-2
 # Scores that are worked on together: arrays of that size stay in a cache.
 _AT_ONCE = 1 << 16
 _MOST_STEPS, _MOST_HALVINGS = 100, 40
@@ -49,7 +50,7 @@ def fit_sigmoids(z: np.ndarray, count: np.ndarray, target: np.ndarray) -> Sigmoi
 
     Scores that are all but equal and tell nothing, as those of labels without a weight but their bias, differ
     by rounding: those of another model may lie any number of standard deviations away. Then b is that of
-    a = 0, and a is a thousandth of the inverse of the largest score, which changes no probability.
+    a = 0, and a is a thousandth of the inverse of the largest score, which hardly changes a probability.
 
     Args:
         z: scores, finite, of any magnitude, [B, m].
@@ -70,16 +71,18 @@ def _fitted(z: np.ndarray, count: np.ndarray, target: np.ndarray) -> Sigmoids:
     mean = (count * z).sum(axis=1) / total
     x = z - mean[:, None]
     spread = np.sqrt((count * x * x).sum(axis=1) / total)
-    close = spread < _FLAT
+    relative = spread
     spread = np.where(spread > 0, spread, 1.0)
     x /= spread[:, None]
     known = target.sum(axis=1)
     offset = np.log(known / (total - known))
     point = np.stack([np.full(len(z), _LEAST), offset])
     _minimise(x, count, target, point)
-    if close.any():
+    if (relative < _CLOSE).any():
         without, found = (_values(x, count, target, a, b).f for a, b in ((0 * offset, offset), point))
-        flat = close & (without - found < _TOLD * without)
+        nats = (without - found) * total / (count * count).sum(axis=1)
+        flat = (relative < _CLOSE) & (nats < _NATS)
+        flat |= (relative < _ROUNDING) & (without - found < _TOLD * without)
         point[:, flat] = np.stack([np.full(len(z), _LEAST), offset])[:, flat]
         spread[flat] = 1.0
     slope = point[0] / spread

@@ -8,13 +8,13 @@ column had entries: with 1,000,000 features, of which 54,000 are in use, that wa
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
+from xmcjax._fork import UnlockedCachedProperty
 
 # Columns are left out where this part of them has no entry, and so many: below that the time of a fit does
 # not change much, or at all.
@@ -40,7 +40,7 @@ class UsedColumns:
         """d', of those that are used."""
         return self.width if self.numbers is None else len(self.numbers)
 
-    @functools.cached_property
+    @UnlockedCachedProperty
     def _all_places(self) -> np.ndarray:
         """Of each column among those that are used, [d]; −1 for the others."""
         assert self.numbers is not None

@@ -458,6 +458,9 @@ def test_a_model_has_the_old_one_or_the_new_one_and_who_has_it_open_keeps_its_ow
     for factor in (2.0, 3.0):
         write_calibration(directory, dataclasses.replace(CALIBRATION, slope=factor * CALIBRATION.slope))
         assert slope() == factor * CALIBRATION.slope[0]
+        manifest = (directory / "manifest.json").read_bytes()
+        write_calibration(directory, dataclasses.replace(CALIBRATION, slope=factor * CALIBRATION.slope))
+        assert (directory / "manifest.json").read_bytes() == manifest  # an index stays that of the model
         if factor == 2:
             found = model.calibration()
             assert found is not None and found.slope[0] == CALIBRATION.slope[0]

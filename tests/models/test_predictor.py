@@ -78,7 +78,7 @@ def test_the_scores_of_a_row_depend_on_no_other_row_and_on_no_form(path, feature
             assert Predictor(model).decision_function(rows).tobytes() == whole[part].tobytes()
 
 
-@pytest.mark.parametrize(("dtype", "labels"), [(np.float32, 401), (np.float64, 130), (np.float64, 128 + 63)])
+@pytest.mark.parametrize(("dtype", "labels"), [(np.float32, 401), (np.float64, 258), (np.float64, 256 + 63)])
 def test_the_scores_of_many_rows_with_all_of_many_weights_are_those_of_each(dtype, labels):
     """Of many rows the weights are copied some labels at a time; the sums have one order."""
     rng = np.random.default_rng(1)

@@ -17,7 +17,7 @@ from xmcjax.data import atomic_write
 from xmcjax.models import _manifest
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._lock import DirectoryLock
-from xmcjax.models._manifest import CALIBRATION, MANIFEST
+from xmcjax.models._manifest import MANIFEST
 from xmcjax.models._tensors import reading
 
 _TYPES = {"slope": np.dtype(np.float64), "offset": np.dtype(np.float64), "shared": np.dtype(bool)}
@@ -179,9 +179,7 @@ def write_calibration(directory: str | os.PathLike[str], calibration: Calibratio
             found = len(calibration.slope)
             raise ValueError(f"calibration: expected {high - low} labels as in {directory}, found {found}")
         content, old = calibration.encode(), manifest.calibration
-        record = _manifest.record(
-            CALIBRATION if old is None else _manifest.calibration_name(content), content
-        )
+        record = _manifest.calibration_record(content, old)
         meta = dict(manifest.meta)
         method, told = calibration.method(meta), meta.get(CALIBRATED)
         if not isinstance(told, dict) or told.get("method") != method:
@@ -190,7 +188,8 @@ def write_calibration(directory: str | os.PathLike[str], calibration: Calibratio
         for name, raw in ((record.file, content), (MANIFEST, _manifest.render(manifest))):
             with atomic_write(directory / name) as file:
                 file.write(raw)
-        kept = {record.file, record.file if old is None else old.file}
+        if old is None or record == old:
+            return
         for name in filter(_manifest.is_calibration, os.listdir(directory)):
-            if name not in kept:
+            if name not in (record.file, old.file) and (directory / name).is_file():
                 (directory / name).unlink()

@@ -70,8 +70,8 @@ class LinearModel:
         self._status: np.ndarray | None = None
 
     def __getstate__(self) -> dict:
-        """Without the shards that were read, which a copy reads where it needs them."""
-        return self.__dict__ | {"_cache": OrderedDict()}
+        """Without the shards that were read, which a copy reads itself, from any working directory."""
+        return self.__dict__ | {"_cache": OrderedDict(), "directory": self.directory.absolute()}
 
     @classmethod
     def load(

@@ -27,7 +27,7 @@ MANIFEST = "manifest.json"
 TRANSFORMS = "transforms.safetensors"
 NAMES = "names.json"
 ARRAYS = "arrays.safetensors"
-#: Of the first one; of those that take its place see :func:`calibration_name`.
+#: Of the first one; of those that take its place see :func:`calibration_record`.
 CALIBRATION = "calibration.safetensors"
 FORMAT = "xmcjax-linear-model"
 KERNEL_FORMAT = "xmcjax-kernel-model"
@@ -59,9 +59,15 @@ def is_shard(name: str) -> bool:
     return _SHARD.fullmatch(name) is not None
 
 
-def calibration_name(content: bytes) -> str:
-    """The file of a calibration that takes the place of another one; a manifest names one of them."""
-    return f"calibration-{hashlib.sha256(content).hexdigest()[:16]}.safetensors"
+def calibration_record(content: bytes, old: FileRecord | None) -> FileRecord:
+    """The record of a calibration, in another file than that of the one whose place it takes.
+
+    A manifest names one of the two: the old one until it is replaced, then the new one.
+    """
+    made = record(CALIBRATION, content)
+    if old is None or old.sha256 == made.sha256:
+        return old or made
+    return replace(made, file=f"calibration-{made.sha256[:16]}.safetensors")
 
 
 def is_calibration(name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import warnings
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 
 from xmcjax import _sparse, native
 from xmcjax._arguments import flag, job_count, whole_number
-from xmcjax._fork import OwnLock
+from xmcjax._fork import OwnLock, UnlockedCachedProperty
 from xmcjax._links import SIGMOID, link_of, log_probabilities
 from xmcjax.models._arrays import ArrayModel
 from xmcjax.models._calibration import Calibration
@@ -56,33 +55,34 @@ class Predictor:
 
     def __init__(self, model, *, n_jobs: int | None = None):
         self._threads = job_count(n_jobs)
-        self._weights: Weights | None = None
         if isinstance(model, (str, os.PathLike)):
             directory = Path(model)
             # with an index the shards are not read
-            model = LinearModel.load(directory, "size" if (directory / INDEX).exists() else None)
-            self._weights = _stored(model)
-            if self._weights is None:
-                model = LinearModel.load(directory)
-        elif isinstance(model, LinearModel):
-            self._weights = _stored(model)
-        elif not isinstance(model, ArrayModel):
+            model = LinearModel.load(directory, "lazy" if (directory / INDEX).exists() else None)
+        elif not isinstance(model, LinearModel | ArrayModel):
             expected = "a directory, a LinearModel or an ArrayModel"
             raise TypeError(f"model: expected {expected}, found {type(model).__name__}")
         self._model = model
+        self._open()
         self.n_labels, self.n_features, self.dtype = model.n_labels, model.n_features, model.dtype
         if native.load_library() is None:
             native.warn_of_twins()
         self._lock = OwnLock()
 
     def __getstate__(self) -> dict:
-        """What it was made of: a copy reads the weights of a stored model itself."""
-        return {"model": self._model, "n_jobs": self._threads}
+        """Without the weights, which a copy reads itself."""
+        read = ("_weights", "_calibration")
+        return {name: value for name, value in self.__dict__.items() if name not in read}
 
     def __setstate__(self, state: dict) -> None:
-        self.__init__(**state)
+        self.__dict__.update(state)
+        self._open()
 
-    @functools.cached_property
+    def _open(self) -> None:
+        """Takes the index, where the model has one; other weights are read at the first prediction."""
+        self._weights: Weights | None = _stored(self._model) if isinstance(self._model, LinearModel) else None
+
+    @UnlockedCachedProperty
     def _calibration(self) -> Calibration | None:
         return self._model.calibration() if isinstance(self._model, LinearModel) else None
 

@@ -5,13 +5,13 @@ Nothing here imports JAX. With the native library scores of sparse weights are m
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse, native
+from xmcjax._fork import UnlockedCachedProperty
 from xmcjax._used_columns import UsedColumns
 
 # Rows up to which it is less work to go through all weights than to order them by feature, and dense rows of
@@ -95,7 +95,7 @@ class AllWeights(Weights):
     def __init__(self, coef: np.ndarray, bias: np.ndarray, columns: UsedColumns | None = None):
         self._W, self.bias, self._columns = coef.T, bias, columns
 
-    @functools.cached_property
+    @UnlockedCachedProperty
     def _by_feature(self) -> np.ndarray:
         """The same matrix, the weights of a feature side by side: sparse rows read it so."""
         return np.ascontiguousarray(self._W)

@@ -170,8 +170,11 @@ class ShardWriter:
         if difference:
             raise ModelMismatchError(self.directory, *difference)
         self._remove_temporary(os.listdir(self.directory))
-        scaled = self._manifest.calibration or found.calibration
-        if CALIBRATION not in self._beside and scaled is not None and not _intact(self.directory, scaled):
+        scaled, content = found.calibration, self._beside.get(CALIBRATION)
+        if content is not None:
+            scaled = _manifest.calibration_record(content, scaled)
+            self._beside[scaled.file] = content
+        elif scaled is not None and not _intact(self.directory, scaled):
             scaled = None  # it is made anew
         for file in (found.transforms, found.names, scaled):
             if file is not None and not _intact(self.directory, file):

@@ -11,10 +11,11 @@ namespace xmcjax::XMCJAX_ISA {
 
 namespace {
 
-// Lanes of a part of V, and parts from which on they pay; bytes of V that a core has at hand, and of a part at most;
-// entries that would wait for V, for each feature that is copied.
-constexpr int64_t kPanel = 64, kLeastPanels = 2, kNear = int64_t(1) << 22, kMostBytes = 64 << 20, kShared = 4;
-// Entries of rows whose features are numbered anew at once.
+// A part of V that is copied has so many lanes, and so many bytes at most. With fewer parts a copy does not pay.
+constexpr int64_t kPanel = 64, kLeastPanels = 4, kMostBytes = 64 << 20;
+// A core has so many bytes of V at hand. A copy pays where so many entries wait for V for each feature of it.
+constexpr int64_t kNear = int64_t(1) << 22, kShared = 4;
+// Rows of more entries are taken in two halves: their features are numbered anew in a copy of their columns.
 constexpr int64_t kMostEntries = int64_t(1) << 24;
 
 // The columns first .. first+width-1 of a [rows, lanes] array, padded with zeros to a tile.
@@ -71,8 +72,6 @@ void clear(T* out, int64_t rows, int64_t lanes, int64_t first, int64_t last) {
   for (int64_t j = 0; j < rows; ++j) std::memset(out + j * lanes + first, 0, (last - first) * sizeof(T));
 }
 
-}  // namespace
-
 // Rows first .. last-1 of X V, some lanes at a time: their part of V is copied, so that a cache holds it while all rows
 // pass by.
 template <class T>
@@ -97,19 +96,24 @@ void panel_products(const Csr<T>& X, const UsedFeatures& used, const T* V, T* ou
   }
 }
 
+}  // namespace
+
 template <class T>
 void matmat(const Csr<T>& X, const T* V, T* out, int64_t lanes, int64_t first, int64_t last) {
-  const int64_t near = kNear / (lanes * int64_t(sizeof(T)));
-  if (lanes >= kLeastPanels * kPanel && X.d > near) {
-    if (X.offset[last] - X.offset[first] > kMostEntries && last - first > 1) {
+  const int64_t entries_here = X.offset[last] - X.offset[first];
+  if (lanes >= kLeastPanels * kPanel && last - first >= kShared && kShared * entries_here >= X.d) {
+    const int64_t near = kNear / (lanes * int64_t(sizeof(T)));
+    if (entries_here > kMostEntries) {
       const int64_t middle = first + (last - first) / 2;
       matmat(X, V, out, lanes, first, middle);
       return matmat(X, V, out, lanes, middle, last);
     }
-    const UsedFeatures used(X, first, last);
-    const int64_t bytes = used.count() * kPanel * int64_t(sizeof(T));
-    if (used.beyond(near) >= kShared * used.count() && bytes <= kMostBytes)
-      return panel_products(X, used, V, out, lanes, first, last);
+    if (X.d > near && entries_here >= kShared * near) {
+      const UsedFeatures used(X, first, last);
+      const int64_t bytes = used.count() * kPanel * int64_t(sizeof(T));
+      if (used.beyond(near) >= kShared * used.count() && bytes <= kMostBytes)
+        return panel_products(X, used, V, out, lanes, first, last);
+    }
   }
   const RowProducts<T> product(V, X.d, lanes);
   const int64_t tiles = (lanes + kLanes<T> - 1) / kLanes<T>;

@@ -63,7 +63,7 @@ void sparse_sums(const Args& a, const Sink& sink, int64_t first, int64_t last) {
   }
 }
 
-// With how many weights they have. Weights of others may be those of a file that nobody has looked at.
+// The features of some rows, and how many weights they have. Those of others may be in a file that nobody has looked at.
 struct Used : UsedFeatures {
   int64_t weights = 0;  // of all of them
   int64_t sparse = 0;  // of the entries of the rows

@@ -12,7 +12,7 @@
 
 namespace xmcjax::XMCJAX_ISA {
 
-// Of rows first .. last-1, ascending.
+// The features that rows first .. last-1 have, in ascending order.
 struct UsedFeatures {
   Array<int32_t> feature, place;  // place[j]: where feature j is, if it is used
   Array<int32_t> entries;  // of each
@@ -32,7 +32,7 @@ struct UsedFeatures {
   }
   int64_t count() const { return int64_t(feature.size()); }
 
-  // Entries of all features but so many, those with the most.
+  // The entries of all features except the `most` that have the most entries.
   int64_t beyond(int64_t most) const {
     if (most >= count()) return 0;
     Array<int32_t> rest = entries;
@@ -41,7 +41,7 @@ struct UsedFeatures {
   }
 
  private:
-  // Features of each that is used, beyond which it is less work to sort these than to look at all.
+  // With more features than so many for each that is used it is less work to sort these than to look at all.
   static constexpr int64_t kFew = 16;
 };
 
