@@ -19,7 +19,7 @@ from sklearn.model_selection import (
     cross_val_score,
 )
 
-from xmcjax import MulticlassSVC, OneVsAllClassifier, TopKSVC
+from xmcjax import MulticlassSVC, MultinomialLogisticRegression, OneVsAllClassifier, TopKSVC
 from xmcjax.models import Calibration, Calibrator, LinearModel, write_calibration
 
 KINDS = {"OneVsAllClassifier": OneVsAllClassifier, "MulticlassSVC": MulticlassSVC, "TopKSVC": TopKSVC}
@@ -357,6 +357,30 @@ def test_a_model_with_the_calibration_of_another_system_is_fitted_again(name, of
     found, own = read.fit(X, y).calibration_, made(name).fit(X, y).calibration_
     np.testing.assert_array_equal(found.slope, own.slope)
     np.testing.assert_array_equal(found.offset, own.offset)
+
+
+def test_a_classifier_without_the_option_has_the_calibration_of_its_model_until_another_fit(tmp_path):
+    X, y = drawn()
+    plain = MultinomialLogisticRegression().fit(X, y)
+    plain.save(tmp_path / "m")
+    write_calibration(tmp_path / "m", Calibration(np.full(4, 2.0), np.zeros(4), np.zeros(4, bool)))
+    MultinomialLogisticRegression.load(tmp_path / "m").save(tmp_path / "again")
+    assert LinearModel.load(tmp_path / "again").meta["calibration"]["method"] == "temperature"
+    read = MultinomialLogisticRegression.load(tmp_path / "again")
+    given = softmax(2 * plain.decision_function(X).astype(np.float64), axis=1)
+    np.testing.assert_allclose(read.predict_proba(X), given, rtol=1e-5, atol=1e-12)
+    np.testing.assert_array_equal(read.fit(X, y).predict_proba(X), plain.predict_proba(X))
+    read.save(tmp_path / "fitted")
+    assert "calibration" not in LinearModel.load(tmp_path / "fitted").meta
+
+
+def test_the_method_of_a_fit_is_stored_whatever_its_numbers_are(tmp_path):
+    ours = made("OneVsAllClassifier").fit(np.zeros((20, 3)), np.arange(20) % 2)
+    assert (ours.calibration_.offset == 0).all()  # as of a temperature
+    ours.save(tmp_path / "m")
+    OneVsAllClassifier.load(tmp_path / "m").save(tmp_path / "again")
+    for name in ("m", "again"):
+        assert LinearModel.load(tmp_path / name).meta["calibration"]["method"] == "sigmoid"
 
 
 @pytest.mark.usefixtures("quiet")

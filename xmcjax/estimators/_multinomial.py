@@ -264,6 +264,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
         if solution.status == Status.NONFINITE:
             raise ValueError(f"the objective overflowed: {REMEDY[solution.status]}")
         self._form = "classes"
+        self.__dict__.pop("calibration_", None)  # of a model; these scores need none
         if len(self.classes_) == 2:
             W, bias = W[1:] - W[:1], bias[1:] - bias[:1]
         self.coef_ = counted.every(columns.every(np.array(W, order="C")))

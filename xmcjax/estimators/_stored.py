@@ -113,11 +113,7 @@ def save(
             for name in classifier._fitted
             if hasattr(classifier, name)
         },
-        **(
-            {}
-            if calibration is None
-            else {CALIBRATED: {"method": _method(classifier, calibration), "cv": _folds(classifier.cv)}}
-        ),
+        **({} if calibration is None else {CALIBRATED: _of_calibration(classifier, calibration)}),
         **getattr(classifier, "_of_training", {}),
         **more,
     }
@@ -264,6 +260,10 @@ def _fill(classifier, model: LinearModel, form: str) -> None:
     calibration = model.calibration()
     if calibration is not None or hasattr(classifier, "calibration"):
         classifier.calibration_ = None if calibration is None else calibration.at(rows)
+    if calibration is not None:  # which need not be one that a fit makes
+        told = meta.get(CALIBRATED)
+        method = told.get("method") if isinstance(told, dict) else calibration.method(meta)
+        classifier._loaded_calibration = classifier.calibration_, method
     if calibration is not None and getattr(classifier, "calibration", "") is None:
         classifier.calibration = own_method(classifier)  # so that another fit has one again
     for name, value in meta.get("fit", {}).items():
@@ -291,14 +291,17 @@ def applied(transforms: Transforms | None, X):
     return X if transforms is None else transforms.apply(X)
 
 
-def _method(classifier, calibration: Calibration) -> str:
-    """Of the calibration that a classifier has, whatever its argument is now."""
-    return calibration.method({"system": classifier._system, "target": classifier._form})
+def _of_calibration(classifier, calibration: Calibration) -> dict[str, Any]:
+    """Method and folds of the calibration that a classifier has, whatever its argument is now.
 
-
-def _folds(cv) -> int | None:
-    """A number of folds; None of what else stands for them, which the parameters have."""
-    return int(cv) if isinstance(cv, numbers.Integral) else None
+    The folds are None of what else stands for them, which the parameters have.
+    """
+    loaded, method = getattr(classifier, "_loaded_calibration", (None, None))
+    cv = getattr(classifier, "cv", None)
+    return {
+        "method": method if calibration is loaded else own_method(classifier),
+        "cv": int(cv) if isinstance(cv, numbers.Integral) else None,
+    }
 
 
 def _plain(value) -> Any:
