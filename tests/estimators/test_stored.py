@@ -232,6 +232,11 @@ def test_a_start_from_a_model_moves_with_the_order_of_features(tmp_path):
     assert (loaded.transforms_.order != classifier.transforms_.order).any()
     scores = classifier.decision_function(other)
     np.testing.assert_allclose(loaded.decision_function(other), scores, rtol=1e-5, atol=1e-6)
+    # of parts by labels, the first one
+    parts = xmcjax.OneVsAllClassifier(**start)
+    parts.transforms_ = fit_transforms("frequency", other)
+    parts.partial_fit(other, y)
+    np.testing.assert_allclose(parts.decision_function(other), scores, rtol=1e-5, atol=1e-6)
     # and of classes that come later
     later = xmcjax.OneVsAllClassifier.load(tmp_path / "m").set_params(max_iter=100)
     kept = y != y.max()

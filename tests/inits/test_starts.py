@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -246,6 +248,25 @@ def test_starts_stand_where_their_features_do(tmp_path, order):
     found = starts(init.of_features(None if order is None else np.array(order)), data)[0]
     np.testing.assert_array_equal(found, of_raw if order is None else of_raw[order])
     assert all(inits.INITS[name]().of_features(before) == inits.INITS[name]() for name in ("zero", "bias"))
+
+
+class Doubled(inits.Pretrained):
+    """Starts of one's own, with twice the weights."""
+
+    def prepare(self, data):
+        made = super().prepare(data)
+        return lambda labels: dataclasses.replace(made(labels), sparse=2 * made(labels).sparse)
+
+
+def test_starts_are_of_their_kind_whatever_the_order(tmp_path):
+    write_model(tmp_path / "m", np.arange(1.0, 9).reshape(4, 2), np.zeros(2))
+    data, order = training_set(*random_problem(d=4, labels=2)), np.array([3, 1, 0, 2])
+    for kind, scale in ((inits.Pretrained, 1), (Doubled, 2)):
+        init = kind(tmp_path / "m")
+        told = init.of_features(order)
+        assert type(told) is kind and told == init and dataclasses.asdict(told) == dataclasses.asdict(init)
+        found = starts(told, data)[0]
+        np.testing.assert_array_equal(found, scale * np.arange(1.0, 9).reshape(4, 2)[order])
 
 
 def test_starts_are_scale_times_base_plus_sparse():

@@ -309,7 +309,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             check_features(X)
             X = _stored.applied(getattr(self, "transforms_", None), X)
             X = X.astype(np.result_type(_sparse.matrix(self.coef_, "coef_").dtype, np.float32), copy=False)
-            options = self._of_features(options)
+        options = self._of_features(options)
         if sample_weight is not None:
             sample_weight = check_sample_weight(sample_weight, X.shape[0])
         problems = more_targets(y, classes, sample_weight, None if first else self.classes_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
 from typing import TYPE_CHECKING, ClassVar
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 class Pretrained(Init):
     """Starts with the weights of a model that was trained before on the same features and labels.
 
-    Two classes may be one label here, that of the second, and two in the model.
+    A training without transforms of its own needs features as the transforms of the model make them; with
+    ``frequency`` raw ones stand at other places.
+
+    A model of two classes also starts a training of one label, which may be a class vector or the one column
+    of a label matrix: this label starts as the second class.
 
     Attributes:
         pretrained: the model's directory.
@@ -34,6 +39,8 @@ class Pretrained(Init):
     pretrained: str | os.PathLike[str] = ""
 
     name: ClassVar[str] = "pretrained"
+    #: What :meth:`of_features` was told; empty before. No field, as it is none of the options.
+    _order: ClassVar[tuple[np.ndarray | None, ...]] = ()
 
     def __post_init__(self):
         if not isinstance(self.pretrained, str | os.PathLike):
@@ -57,17 +64,17 @@ class Pretrained(Init):
         return model
 
     def of_features(self, order):
-        return _Ordered(self.pretrained, order)
-
-    def _places(self, model: LinearModel) -> np.ndarray | None:
-        """Where the features of a model stand among those of the training; None where they stand alike."""
-        return None
+        made = copy.copy(self)
+        object.__setattr__(made, "_order", (order,))
+        return made
 
     def prepare(self, data):
         model = self._load(data.used.width, data.Y.shape[1])
-        places, intercept = self._places(model), model.intercept().astype(np.float64) * data.bias
+        places = places_of(model.transforms().order, *self._order) if self._order else None
+        intercept = model.intercept().astype(np.float64) * data.bias
         if _has_the_classes_of(model, data.Y.shape[1]):
-            # softmax of two classes is σ(z_1 − z_0); elsewhere the second scores as its own problem
+            # softmax of two classes is σ(z_1 − z_0), of models that ShardWriter was given; estimators store
+            # −z and z, and elsewhere the second scores as its own problem
             first = -1.0 if link_of(model.meta) == SOFTMAX else 0.0
             signs = sp.csr_array([[first, 1.0]])
             weights, intercept = signs @ model.coef().astype(np.float64), signs @ intercept
@@ -82,20 +89,6 @@ class Pretrained(Init):
             return Starts(None, np.zeros(len(labels.ids)), sparse, intercept[labels.ids])
 
         return starts
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Ordered(Pretrained):
-    """The same, where the order of the features of the training is known.
-
-    Attributes:
-        order: the raw feature of each, [d]; None for the order of the raw ones.
-    """
-
-    order: np.ndarray | None = None
-
-    def _places(self, model):
-        return places_of(model.transforms().order, self.order)
 
 
 def _has_the_classes_of(model: LinearModel, n_labels: int) -> bool:
