@@ -185,6 +185,7 @@ def test_a_model_that_the_disk_does_not_hold_is_refused(xmcjax, monkeypatch, fil
         (("--shape", "10,20,30,4", "--workers", "0"), "--workers: expected at least 1, got 0"),
         (("--shape", "10,20,30,4", "--n-jobs", "0"), "--n-jobs"),
         (("--shape", "10,20,30,4", "--C", "-1"), "--C"),
+        (("--shape", "10,20,30,4", "--init", "pretrained"), "--init"),
     ],
 )
 def test_bad_arguments_are_refused_in_one_line(xmcjax, arguments, said):

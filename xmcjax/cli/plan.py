@@ -22,7 +22,7 @@ from xmcjax.cli._data_options import DtypeName, SizedDataOptions
 from xmcjax.cli._needs import as_trained, memory_of, remedy, shape_of
 from xmcjax.cli._options import File, TransformNames, described, one_of
 from xmcjax.cluster import blocks_of, makespan
-from xmcjax.inits import INITS
+from xmcjax.inits import INITS, Pretrained
 from xmcjax.lanes import (
     OPTIONS,
     Forecast,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     LossName = InitName = str
 else:
     LossName = one_of(MARGIN_LOSSES)
-    InitName = one_of(name for name, init in INITS.items() if not init.tree)
+    InitName = one_of(name for name, init in INITS.items() if not (init.tree or init is Pretrained))
 
 # Labels of a row, where a shape does not say how many there are.
 _OF_A_ROW = 3.0
