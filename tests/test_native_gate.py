@@ -94,7 +94,6 @@ CONVERTED = {
     "data._separate._npy_labels": DENSE,
     "data._separate.join_features": "checked by matrix",
     "data._transforms._floats": CHECKED,
-    "datasets._readers._pecos": "checked by csr",
     "estimators._calibration.splits_of_classes": OWN,
     "estimators._continuation.Continued.prepare.starts": OWN,
     "estimators._continuation.Weights.at": OWN,

@@ -8,9 +8,11 @@ import http.server
 import io
 import json
 import socket
+import struct
 import sys
 import tarfile
 import threading
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -459,6 +461,46 @@ def test_an_archive_whose_indices_lead_outside(listed, parts, tmp_path):
     X.indices[3] = 12
     (tmp_path / NAME / f"{NAME}.tar.gz").write_bytes(archive((X, *parts[1:])))
     with pytest.raises(DataFormatError, match=r"tiny-4k.tar.gz: expected an archive .*X.trn.npz"):
+        datasets.fetch(NAME, folder=tmp_path)
+
+
+def header(text: str) -> bytes:
+    """An npy file of a header alone."""
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
+
+
+DAMAGED = {
+    "a huge shape": ("data", header(f"{{'descr':'<f4','fortran_order':False,'shape':({10**12},)}}\n")),
+    "a shape beyond int64": ("data", header(f"{{'descr':'<f4','fortran_order':False,'shape':({2**70},)}}\n")),
+    "a header that does not end": ("data", header("{'descr':'<f4'\n")),
+    "a format that is a number": ("format", np.array(3)),
+    "values that are NaN": ("data", np.full(80, np.nan, np.float32)),
+    "indices that are fractions": ("indices", np.full(80, 0.5)),
+}
+
+
+@pytest.mark.parametrize("wrong", DAMAGED)
+def test_an_archive_whose_matrix_is_damaged(listed, parts, tmp_path, monkeypatch, wrong):
+    name, content = DAMAGED[wrong]
+    save_npz = sp.save_npz
+
+    def save(file, matrix):
+        whole = io.BytesIO()
+        save_npz(whole, matrix)
+        with zipfile.ZipFile(whole) as old, zipfile.ZipFile(file, "w") as new:
+            for member in old.namelist():
+                with new.open(member, "w") as out:
+                    if member != f"{name}.npy":
+                        out.write(old.read(member))
+                    elif isinstance(content, bytes):
+                        out.write(content)
+                    else:
+                        np.save(out, content)
+
+    monkeypatch.setattr(sp, "save_npz", save)
+    (tmp_path / NAME).mkdir()
+    (tmp_path / NAME / f"{NAME}.tar.gz").write_bytes(archive(parts))
+    with pytest.raises(DataFormatError, match=r"4k.tar.gz: expected an archive .*X.trn.npz: .*, found"):
         datasets.fetch(NAME, folder=tmp_path)
 
 
