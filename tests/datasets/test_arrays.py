@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import io
+import os
 import struct
 import zipfile
 
@@ -156,6 +158,20 @@ def test_other_numbers_are_refused(folder, layout, wrong):
     assert caught.value.path == str(file_of(folder, layout))
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("layout", ["npz"], indirect=True)
+def test_classes_of_narrow_and_of_large_numbers(folder, layout):
+    X, y = arrays()
+    for classes in (y.astype(np.float16), np.where(y == 5, 2**63 - 1, y), np.where(y == 5, -(2**63), y)):
+        save(folder, layout, X, classes)
+        np.testing.assert_array_equal(fetch(folder).Y_train, classes[:20].astype(np.int64))
+    save(folder, layout, X, np.where(y == 5, np.uint64(2**63), y.astype(np.uint64)))
+    with pytest.raises(
+        DataFormatError, match="whole numbers, in y_train, found 9223372036854775808 in row 5"
+    ):
+        fetch(folder)
+
+
 @pytest.mark.parametrize("layout", ["npz"], indirect=True)
 def test_an_npz_of_other_members(folder, layout):
     stored = npz(*arrays())
@@ -182,6 +198,8 @@ def test_another_mat_file_or_split(folder, layout):
         ([], "expected a word for each of 30 images, found 0 words$"),
         (["other" if word == "val" else word for word in WORDS], "words train, test, val, found 'other'$"),
         (["train" if word == "val" else word for word in WORDS], "words train, test, val, found no 'val'$"),
+        ([*WORDS[:-1], "x" * 10**6], f"words train, test, val, found '{'x' * 40}'$"),
+        ([*WORDS, "x" * 10**6], "expected a word for each of 30 images, found 31 words$"),
     ):
         save(folder, layout, X, y)
         (folder / "split.txt").write_text(" ".join(words))
@@ -189,6 +207,7 @@ def test_another_mat_file_or_split(folder, layout):
             fetch(folder)
     for content, expected in (
         (dict(X=X), "expected an array Y, found none"),
+        (dict(X=X[None], Y=y), "a damaged one .an array of 3 dimensions"),
         (dict(X=X, Y=y[:9]), "expected classes of 30 images in Y, found 9"),
         (dict(X=np.array([[{}]]), Y=y), "a damaged one .an array that is none of real numbers"),
     ):
@@ -201,6 +220,29 @@ def test_another_mat_file_or_split(folder, layout):
             DataFormatError, match=r"expected a MAT file of a version from 5 to 7.2, found anoth"
         ):
             fetch(folder)
+
+
+@pytest.mark.parametrize("layout", ["silhouettes"], indirect=True)
+@pytest.mark.parametrize("name", ["caltech101_silhouettes_28.mat", "split.txt"])
+def test_no_file_is_waited_for(folder, layout, name):
+    save(folder, layout, *arrays())
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(DataFormatError, match=rf"{name}: expected a regular file, .* found a FIFO$"):
+        fetch(folder)
+
+
+@pytest.mark.parametrize("layout", ["silhouettes"], indirect=True)
+@pytest.mark.parametrize("shape", [(1,) * 65, (0, *[2**31 - 1] * 5), ()])
+def test_an_array_of_other_dimensions(folder, layout, shape):
+    save(folder, layout, *arrays())
+    path = file_of(folder, layout)
+    sizes = struct.pack(f"<{len(shape)}i", *shape)
+    parts = struct.pack("<4I2I", 6, 8, 7, 0, 5, len(sizes)) + sizes + bytes(-len(sizes) % 8)
+    parts += struct.pack("<HH4s", 1, 1, b"X") + struct.pack("<II", 7, 0)
+    path.write_bytes(path.read_bytes()[:128] + struct.pack("<II", 14, len(parts)) + parts)
+    with pytest.raises(DataFormatError, match=rf"28.mat: .*an array of {len(shape)} dimensions"):
+        fetch(folder)
 
 
 @pytest.mark.parametrize("layout", ["silhouettes"], indirect=True)
@@ -249,6 +291,15 @@ def test_packed_files_are_not_offered(folder, layout):
         FileNotFoundError, match=rf"tiny: expected {path.name}, found {path.name}.gz\b.* alone$"
     ):
         fetch(folder)
+
+
+@pytest.mark.parametrize("layout", ["npz"], indirect=True)
+def test_an_npz_of_float64_may_be_packed(folder, layout, monkeypatch):
+    """32 MB in 32 KB, and 16 MB as float32."""
+    X, y = np.zeros((26, 160_000)), arrays()[1]
+    monkeypatch.setitem(datasets.SETS, NAME, dataclasses.replace(datasets.SETS[NAME], n_features=X.shape[1]))
+    np.savez_compressed(folder / f"{NAME}.npz", **npz(X, y))
+    assert fetch(folder).X_train.shape == (20, 160_000)
 
 
 @pytest.mark.parametrize("layout", ["npz"], indirect=True)

@@ -1,6 +1,7 @@
 """Data sets: readers and writers, transforms of features, synthetic data, the demo set."""
 
 from xmcjax.data._archive import Archive as Archive
+from xmcjax.data._archive import check_seekable as check_seekable
 from xmcjax.data._archive import open_npz as open_npz
 from xmcjax.data._arrow import load_arrow as load_arrow
 from xmcjax.data._arrow import load_parquet as load_parquet

@@ -40,6 +40,11 @@ def check_seekable(path: Path, why: str) -> None:
     Raises:
         DataFormatError: it is a FIFO or the like.
         OSError: there is no such file.
+
+    Example:
+        >>> import tempfile
+        >>> file = tempfile.NamedTemporaryFile()
+        >>> check_seekable(Path(file.name), "npz is read from its end")
     """
     mode = os.stat(path).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # of a directory the system says what it is
@@ -47,13 +52,16 @@ def check_seekable(path: Path, why: str) -> None:
 
 
 @contextlib.contextmanager
-def open_npz(path: str | os.PathLike[str], max_memory: int | None, copies: int) -> Iterator[Archive]:
+def open_npz(
+    path: str | os.PathLike[str], max_memory: int | None = None, copies: int = 1
+) -> Iterator[Archive]:
     """The arrays of an npz file.
 
     Args:
         path: the file.
         max_memory: bytes that reading may take; None allows 20 times the file's size on disk and 64 MB.
-        copies: what a byte of a member takes until it is checked and part of a matrix, at most.
+        copies: bytes of memory for a byte of a member: 1 for itself, and 1 for each copy of its size that the
+            caller makes of it. What depends on the member is for :meth:`Archive.check_memory`.
 
     Raises:
         DataFormatError: the file is no regular file, no npz, or damaged; also from within the block.
@@ -63,7 +71,7 @@ def open_npz(path: str | os.PathLike[str], max_memory: int | None, copies: int) 
         >>> import tempfile
         >>> path = tempfile.mkdtemp() + "/a.npz"
         >>> np.savez(path, X=np.eye(2), y=[3, 1])
-        >>> with open_npz(path, None, copies=1) as stored:
+        >>> with open_npz(path) as stored:
         ...     X, y = stored.member("X", "f", 2), stored.member("y", "iu")
         >>> X.shape, y.tolist()
         ((2, 2), [3, 1])
@@ -104,7 +112,7 @@ class Archive:
         >>> import tempfile
         >>> path = tempfile.mkdtemp() + "/a.npz"
         >>> np.savez(path, X=np.eye(2))
-        >>> with open_npz(path, None, copies=1) as stored:
+        >>> with open_npz(path) as stored:
         ...     type(stored).__name__, stored.names
         ('Archive', {'X'})
     """

@@ -107,6 +107,8 @@ def _array(
     if flags & 0xFF not in _NUMERIC or flags & _COMPLEX or kind not in _NUMBERS:
         raise _DamagedError("an array that is none of real numbers")
     dtype = np.dtype(order + _NUMBERS[kind])
-    if min(shape, default=-1) < 0 or math.prod(shape) * dtype.itemsize != len(content):
+    if len(shape) != 2:
+        raise _DamagedError(f"an array of {len(shape)} dimensions")
+    if min(shape) < 0 or math.prod(shape) * dtype.itemsize != len(content):
         raise _DamagedError(f"{len(content)} bytes of {dtype} for an array {list(shape)}")
     return np.frombuffer(content, dtype).reshape(shape, order="F")
