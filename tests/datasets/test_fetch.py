@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import io
 import json
+import os
 import socket
 import struct
 import sys
@@ -245,6 +246,16 @@ def test_a_local_copy_that_lacks_a_part(site, served, parts, tmp_path, monkeypat
     assert_same(datasets.fetch(NAME), parts)
 
 
+@pytest.mark.parametrize("ending", ["txt", "arff"])
+def test_links_that_lead_nowhere(site, served, tmp_path, ending):
+    (tmp_path / NAME).mkdir()
+    for name in ("train", "test"):
+        (tmp_path / NAME / f"{name}.{ending}").symlink_to("nothing")
+    with pytest.raises(FileNotFoundError, match=f"{NAME}/train.{ending}"):
+        datasets.fetch(NAME, folder=tmp_path)
+    assert site.asked == []
+
+
 @pytest.mark.parametrize("name", ["train.arff", "train.arff.xz"])
 def test_a_part_of_what_the_publisher_has(site, served, parts, tmp_path, cache, name):
     folder = tmp_path / NAME
@@ -257,10 +268,11 @@ def test_a_part_of_what_the_publisher_has(site, served, parts, tmp_path, cache, 
     # in the cache it is what a download has left
     cache.mkdir(parents=True)
     (cache / "train.arff").write_bytes(site.contents["/train.arff"])
-    for folder in (None, cache.parent):
+    (tmp_path / "link").symlink_to(cache.parent)
+    for folder in (None, cache.parent, tmp_path / "link", os.path.relpath(cache.parent)):
         (cache / "test.arff").unlink(missing_ok=True)
         assert_same(datasets.fetch(NAME, folder=folder), parts)
-    assert site.asked == ["/test.arff"] * 2
+    assert site.asked == ["/test.arff"] * 4
 
 
 @pytest.mark.parametrize("folder", [3, b"folder", ["folder"]])

@@ -90,7 +90,8 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Fetched
     kept = cache()
     for root in (given, kept):
         if root:
-            parts = _in(found, Path(root) / name, given=Path(root) != kept)
+            ours = kept is not None and os.path.realpath(root) == os.path.realpath(kept)
+            parts = _in(found, Path(root) / name, given=not ours)
             if parts is not None:
                 return _checked(found, parts, Path(root) / name)
     if not found.files:
@@ -117,7 +118,7 @@ def _in(found: DataSet, place: Path, *, given: bool) -> Parts | None:
             check(path, keep=not given)
         return own[0]
     paths = [place / file.name for file in found.files]
-    if not paths or not all(path.exists() for path in paths):
+    if not paths or not all(os.path.lexists(path) for path in paths):
         if given:
             refuse_some(found, place)
         return None

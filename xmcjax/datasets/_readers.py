@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import tarfile
@@ -38,8 +39,8 @@ class Parts(NamedTuple):
 
 
 def _one_of(folder: Path, name: str, endings: tuple[str, ...] = _ENDINGS) -> Path | None:
-    """The file, plain or compressed."""
-    return next((folder / (name + end) for end in endings if (folder / (name + end)).exists()), None)
+    """The file, plain or compressed; a link that leads nowhere is one, which cannot be read."""
+    return next((folder / (name + end) for end in endings if os.path.lexists(folder / (name + end))), None)
 
 
 def _wanted(found: DataSet) -> tuple[list[str], tuple[str, ...]]:
