@@ -423,7 +423,7 @@ def test_nothing_is_written_into_a_folder_that_is_given(listed, parts, tmp_path,
     assert files_in(folder) == before
 
 
-@pytest.mark.parametrize("name", ["  test.txt", " *test.txt", "  ./test.txt"])
+@pytest.mark.parametrize("name", ["  test.txt", " *test.txt", "  ./test.txt", f"  {NAME}/test.txt"])
 def test_sums_of_a_folder_that_is_given_are_compared(listed, parts, tmp_path, name):
     folder = tmp_path / NAME
     save_texts(folder, parts)
@@ -437,6 +437,31 @@ def test_sums_of_a_folder_that_is_given_are_compared(listed, parts, tmp_path, na
     sums.write_text(f"{digest}{name}\n{digest[:-1]}  train.txt.gz\n")
     with pytest.raises(DataFormatError, match=r"SHA256SUMS:2: expected a SHA-256 and a name"):
         datasets.fetch(NAME, folder=tmp_path)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_sums_that_others_wrote(listed, parts, tmp_path, cache, given):
+    """What sha256sum -c passes over is passed over, and kept; upper case is the same number."""
+    folder = tmp_path / NAME if given else cache
+    save_texts(folder, parts)
+    sums, other = folder / "SHA256SUMS", "0" * 64
+    digest = hashlib.sha256((folder / "test.txt").read_bytes()).hexdigest()
+    lines = [
+        "# of test.txt",
+        "",
+        f"SHA256 (val.txt) = {other}",
+        f"{other}  test.txt.gz",
+        f"{other}  old/test.txt",
+    ]
+    lines.append(f"{digest.upper()}  test.txt")
+    sums.write_text("\n".join(lines))
+    assert_same(datasets.fetch(NAME, folder=tmp_path if given else None), parts)
+    added = sums.read_text().splitlines()[len(lines) :]
+    assert sums.read_text().splitlines()[: len(lines)] == lines
+    assert [line.split()[1] for line in added] == ([] if given else ["train.txt.gz"])
+    sums.write_text(f"SHA256 (test.txt) = {other}\n")
+    with pytest.raises(DataFormatError, match=r"SHA256SUMS:1: expected a SHA-256 and a name"):
+        datasets.fetch(NAME, folder=tmp_path if given else None)
 
 
 @pytest.mark.parametrize("features", [12, 11])

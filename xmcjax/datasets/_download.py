@@ -18,7 +18,7 @@ from xmcjax.datasets._registry import DataSet, File
 # Seconds without an answer.
 _TIMEOUT = 60
 # A line of sha256sum: the digest, how the file was read, the name.
-_LINE = re.compile(r"([0-9a-f]{64}) [ *](?:\./)?(.+)")
+_LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
 
 def cache() -> Path | None:
@@ -124,31 +124,35 @@ def check(path: Path, known: str | None = None, *, keep: bool = False) -> None:
 
     Raises:
         ValueError: it is another file.
-        DataFormatError: a SHA256SUMS of another form.
+        DataFormatError: a SHA256SUMS that names it in another form.
     """
     sums = path.parent / "SHA256SUMS"
-    expected = known or _sums(sums).get(path.name)
+    lines = sums.read_text("utf-8", "backslashreplace").splitlines() if sums.exists() else []
+    expected = known or _stated(lines, sums, path)
     if expected is None and not keep:
         return
     with open(path, "rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if expected is None:
-        lines = [f"{digest}  {name}\n" for name, digest in {**_sums(sums), path.name: found}.items()]
         with atomic_write(sums) as out:
-            out.write("".join(lines).encode())
+            out.write("".join(f"{line}\n" for line in [*lines, f"{found}  {path.name}"]).encode())
     elif expected != found:
         of = f" as in {sums.name}" if known is None else ""
         raise ValueError(f"{path}: expected SHA-256 {expected}{of}, found {found}")
 
 
-def _sums(path: Path) -> dict[str, str]:
-    """The SHA-256 by name that a file of sha256sum states; none where there is no such file."""
-    if not path.exists():
-        return {}
-    stated = {}
-    for number, line in enumerate(path.read_text("utf-8", "backslashreplace").splitlines(), 1):
+def _stated(lines: list[str], sums: Path, path: Path) -> str | None:
+    """The SHA-256 of a file in the lines of sha256sum: as there, what is no such line is passed over.
+
+    A name may have folders before it, those in which the file is.
+    """
+    stated = None
+    for number, line in enumerate(lines, 1):
         parsed = _LINE.fullmatch(line)
-        if parsed is None:
-            raise DataFormatError(path, number, None, "a SHA-256 and a name, as sha256sum writes", repr(line))
-        stated[parsed[2]] = parsed[1]
+        if parsed is not None:
+            parts = Path(parsed[2]).parts
+            if parts == path.absolute().parts[-len(parts) :]:
+                stated = parsed[1].lower()
+        elif not line.startswith("#") and re.search(rf"(?<![\w.-]){re.escape(path.name)}(?![\w.-])", line):
+            raise DataFormatError(sums, number, None, "a SHA-256 and a name, as sha256sum writes", repr(line))
     return stated
