@@ -51,8 +51,9 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Fetched
     These places are searched in this order:
 
     1. the folder `folder`/`name`, with the files train.txt and test.txt (XMC), or train.libsvm and
-       test.libsvm, plain, .gz or .xz, or those that the publisher has. A folder that has some of them only is
-       refused, and nothing is written there;
+       test.libsvm, plain, .gz or .xz, or those that the publisher has; usps is the file usps.npz, and
+       caltech101_silhouettes are caltech101_silhouettes_28.mat and split.txt, which are not packed. A folder
+       that has some of them only is refused, and nothing is written there;
     2. the cache of this user (``pooch.os_cache("xmcjax")``), and the publisher's address. A file appears in
        the cache when its checksum is right: a download that ends early leaves nothing. Licence and source are
        then printed to the standard error. This needs pooch (``pip install "xmcjax[datasets]"``).
@@ -131,7 +132,7 @@ def _in(found: DataSet, place: Path, *, given: bool) -> Parts | None:
 
 
 def _checked(found: DataSet, parts: Parts, place: Path) -> Fetched:
-    """With the shapes that the set is known for, and as many labels as rows."""
+    """With the shapes that the set is known for, and labels for each row."""
     labels = parts.Y_train.shape[1] if found.kind == "labels" else len(np.unique(parts.Y_train))
     shape = (labels, parts.X_train.shape[0], parts.X_test.shape[0])
     known = [(found.n_labels, found.n_train, found.n_test), *found.variants]
