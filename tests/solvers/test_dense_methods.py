@@ -124,6 +124,26 @@ def test_few_weights_of_sparse_features_are_found_in_few_passes(formulation, wei
         assert sparse.newton_steps == 0
 
 
+@pytest.mark.parametrize(
+    ("formulation", "rows", "features"), [("ww", 704, 9), ("cs", 704, 9), ("ovr", 2000, 41)]
+)
+def test_sparse_features_of_very_different_sizes(formulation, rows, features):
+    """Steps for all rows at once leave passes to Newton's method, and go on where that ends too early."""
+    rng = np.random.default_rng(201)
+    X = rng.lognormal(sigma=2, size=(rows, features)) * (rng.random((rows, features)) < 0.19)
+    y = (np.log1p(X) @ rng.normal(size=(features, 15)) + 0.5 * rng.gumbel(size=(rows, 15))).argmax(axis=1)
+    found = md.run(sp.csr_array(X), y, formulation=formulation, C=1000.0, classes=15)
+    assert found.status == Status.CONVERGED and found.epochs < 1000
+
+
+def test_steps_for_all_rows_leave_passes_to_proximal_point_steps_where_rows_have_weights():
+    rng = np.random.default_rng(0)
+    X = sp.csr_array(rng.random((60, 5)) * (rng.random((60, 5)) < 0.19))
+    y = rng.integers(0, 4, 60)
+    found = md.run(X, y, formulation="ww", C=rng.uniform(50, 200, 60), classes=4, tol=1e-14, max_epochs=200)
+    assert found.epochs <= 161 and found.newton_steps > 0
+
+
 @pytest.mark.parametrize("formulation", ["cs", "ovr", "ovr_squared", "ww", "llw"])
 def test_no_features(formulation):
     for C in (1.0, np.arange(1.0, 7.0)):

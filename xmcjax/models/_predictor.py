@@ -56,7 +56,7 @@ class Predictor:
     def __init__(self, model, *, n_jobs: int | None = None):
         self._threads = job_count(n_jobs)
         if isinstance(model, (str, os.PathLike)):
-            directory = Path(model)
+            directory = Path(model).absolute()  # the weights are read later
             # with an index the shards are not read
             model = LinearModel.load(directory, "lazy" if (directory / INDEX).exists() else None)
         elif not isinstance(model, LinearModel | ArrayModel):
@@ -180,5 +180,5 @@ def _stored(model: LinearModel) -> Weights | None:
     index = opened(model)
     if index is None and (model.directory / INDEX).exists():
         message = f"{model.directory / INDEX} is of another state of the model and is not used: xmcjax index"
-        warnings.warn(f"{message} makes it anew", native.PerformanceWarning, stacklevel=3)
+        warnings.warn(f"{message} makes it anew", native.PerformanceWarning, stacklevel=4)
     return index

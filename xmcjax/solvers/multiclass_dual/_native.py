@@ -100,6 +100,8 @@ class Methods:
                 self._attempt(self._newton)
             if self._goes_on and self._brief:
                 self._attempt(lambda tol, alpha: self._admm(tol, alpha, np.inf))
+        if self._goes_on and self._splits_last:
+            self._attempt(lambda tol, alpha: self._admm(tol, alpha, np.inf))
         if self._goes_on and self._formulation == "llw":
             self._attempt(lambda tol, alpha: self._sparse_admm(self._rows, tol, alpha))
         if self._goes_on and self._rows.dtype != np.float64:
@@ -141,6 +143,8 @@ class Methods:
         if self._small and not self._direct:
             size = "small" if self._cheap else f"large for {n} rows"
             later.append(f"{_NEWTON}, whose systems are {size} ({d} features, {m} classes)")
+        if self._splits_last:
+            later.append(f"{ALL_ROWS}, if that does not end")
         if self._formulation == "llw" and not self._splits:
             later.append(f"{ALL_ROWS}, whose systems are solved for sparse features")
         if not later:
@@ -254,14 +258,16 @@ class Methods:
     @property
     def _direct(self) -> bool:
         """Whether Newton's method comes before steps for all rows at once."""
-        splits = self._splits or self._splits_late
-        few = _UNKNOWNS.get(self._formulation, np.inf) if splits else np.inf
+        few = _UNKNOWNS.get(self._formulation, np.inf) if self._splits else np.inf
         return self._cheap and self._X.shape[1] * (1 if self._separate else self._m) <= few
 
     @property
     def _brief(self) -> bool:
-        """Whether steps for all rows at once have some passes only, as Newton's method costs little."""
-        return self._cheap and not self._direct
+        """Whether steps for all rows at once have some passes only before Newton's method.
+
+        It costs little then, or features are sparse, and those of very different sizes need it.
+        """
+        return self._small and not self._direct and (self._cheap or not self._splits)
 
     def _patience(self) -> float:
         """Passes of coordinate ascent before another method takes over."""
@@ -285,8 +291,7 @@ class Methods:
     @property
     def _splits(self) -> bool:
         """Whether the features are dense, and few enough for one system of all classes."""
-        n, d = self._X.shape
-        return multiplied_densely(self._rows) and _admm_dense.fits(n, d, self._m)
+        return multiplied_densely(self._rows) and self._fits
 
     @property
     def _splits_late(self) -> bool:
@@ -294,8 +299,16 @@ class Methods:
 
         Ascent, which mostly ends there, has nearly all passes before where weights are many.
         """
-        if self._formulation not in ("ww", "cs") or multiplied_densely(self._rows):
-            return False
+        return self._formulation in ("ww", "cs") and not multiplied_densely(self._rows) and self._fits
+
+    @property
+    def _splits_last(self) -> bool:
+        """The same of one against the rest, where Newton's method comes before and may end too early."""
+        return self._separate and self._direct and not self._splits and self._fits
+
+    @property
+    def _fits(self) -> bool:
+        """Whether rows or features are few enough for one system of all classes."""
         n, d = self._X.shape
         return _admm_dense.fits(n, d, self._m)
 

@@ -71,6 +71,8 @@ def attempt(
     splits, early = dense and fits, _NATIVE_PATIENCE if dense and fits and native else _PATIENCE
     late = not dense and fits and native
     few = late and d * m <= _DIRECT
+    if few:
+        early = max(1, min(early, int(_SHARE * most)))
     if formulation in _SETS:
         patience = min(early, most)
         if not (splits or few):
@@ -107,7 +109,9 @@ def attempt(
 
         def admm(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made
-            ended, passes = steps.in_passes(alpha, target, most - made)
+            # where weights are few, proximal point steps follow that know no rounding
+            left = (_SHARE if few else 1) * most - made
+            ended, passes = steps.in_passes(alpha, target, max(left, 1))
             made += math.ceil(passes)
             return ended
 
