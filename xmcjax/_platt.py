@@ -70,21 +70,20 @@ def _fitted(z: np.ndarray, count: np.ndarray, target: np.ndarray) -> Sigmoids:
     total = count.sum(axis=1)
     mean = (count * z).sum(axis=1) / total
     x = z - mean[:, None]
-    spread = np.sqrt((count * x * x).sum(axis=1) / total)
-    relative = spread
-    spread = np.where(spread > 0, spread, 1.0)
+    relative = np.sqrt((count * x * x).sum(axis=1) / total)
+    spread = np.where(relative > 0, relative, 1.0)
     x /= spread[:, None]
     known = target.sum(axis=1)
-    offset = np.log(known / (total - known))
-    point = np.stack([np.full(len(z), _LEAST), offset])
+    start = np.stack([np.full(len(z), _LEAST), np.log(known / (total - known))])
+    point = start.copy()
     _minimise(x, count, target, point)
     if (relative < _CLOSE).any():
-        without, found = (_values(x, count, target, a, b).f for a, b in ((0 * offset, offset), point))
+        without = _values(x, count, target, np.zeros(len(z)), start[1]).f
+        found = _values(x, count, target, *point).f
         nats = (without - found) * total / (count * count).sum(axis=1)
         flat = (relative < _CLOSE) & (nats < _NATS)
         flat |= (relative < _ROUNDING) & (without - found < _TOLD * without)
-        point[:, flat] = np.stack([np.full(len(z), _LEAST), offset])[:, flat]
-        spread[flat] = 1.0
+        point[:, flat], spread[flat] = start[:, flat], 1.0
     slope = point[0] / spread
     return Sigmoids(in_units(slope, unit), point[1] - slope * mean)
 

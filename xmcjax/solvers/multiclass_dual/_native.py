@@ -95,13 +95,13 @@ class Methods:
         if self._goes_on and self._direct:
             self._attempt(self._newton)
         if self._goes_on and (self._splits or self._splits_late):
-            self._attempt(lambda tol, alpha: self._admm(tol, alpha, _BRIEF if self._brief else np.inf))
+            self._attempt_admm(_BRIEF if self._brief else np.inf)
             if self._goes_on and self._small and not self._direct:
                 self._attempt(self._newton)
             if self._goes_on and self._brief:
-                self._attempt(lambda tol, alpha: self._admm(tol, alpha, np.inf))
+                self._attempt_admm()
         if self._goes_on and self._splits_last:
-            self._attempt(lambda tol, alpha: self._admm(tol, alpha, np.inf))
+            self._attempt_admm()
         if self._goes_on and self._formulation == "llw":
             self._attempt(lambda tol, alpha: self._sparse_admm(self._rows, tol, alpha))
         if self._goes_on and self._rows.dtype != np.float64:
@@ -119,6 +119,9 @@ class Methods:
 
     def _attempt(self, method) -> None:
         self._search.attempt(method, self._left)
+
+    def _attempt_admm(self, most: float = np.inf) -> None:
+        self._attempt(lambda tol, alpha: self._admm(tol, alpha, most))
 
     def _left(self) -> float:
         """Passes and Newton steps that are still allowed."""

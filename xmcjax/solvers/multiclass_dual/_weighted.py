@@ -68,9 +68,9 @@ def attempt(
     dense = not sp.issparse(X) or X.nnz >= _DENSE * X.shape[0] * X.shape[1]
     (n, d), made = X.shape, 0
     fits, native = _admm_dense.fits(n, d, m), linops.native_ready()
-    splits, early = dense and fits, _NATIVE_PATIENCE if dense and fits and native else _PATIENCE
-    late = not dense and fits and native
+    splits, late = dense and fits, not dense and fits and native
     few = late and d * m <= _DIRECT
+    early = _NATIVE_PATIENCE if splits and native else _PATIENCE
     if few:
         early = max(1, min(early, int(_SHARE * most)))
     if formulation in _SETS:
@@ -109,7 +109,7 @@ def attempt(
 
         def admm(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made
-            # where weights are few, proximal point steps follow that know no rounding
+            # where weights are few, proximal point steps in float64 keep a share of the passes
             left = (_SHARE if few else 1) * most - made
             ended, passes = steps.in_passes(alpha, target, max(left, 1))
             made += math.ceil(passes)
