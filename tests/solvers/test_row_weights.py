@@ -75,7 +75,7 @@ def test_numbers_of_rows_share_their_programs(formulation, form, compilations):
 
     def runs(*sizes):
         for n in sizes:
-            md.run(X[:n], y[:n], formulation=formulation, C=100 * C[:n], tol=1e-4, max_epochs=200)
+            md.run(X[:n], y[:n], formulation=formulation, C=100 * C[:n], tol=1e-12, max_epochs=200)
 
     runs(138)
     assert compilations(lambda: runs(137, 139, 140)) == []
