@@ -58,6 +58,17 @@ def test_newton_follows_where_steps_for_all_rows_do_not_end(monkeypatch):
     assert found.status == Status.CONVERGED and found.gap <= 1e-3 and found.newton_steps > 0
 
 
+@pytest.mark.parametrize("formulation", ["ww", "llw"])
+def test_newton_follows_where_its_systems_are_large_too(formulation):
+    """Features of very different sizes at a large C leave steps for all rows at once far from the end."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(600, 40)) * np.logspace(0, 3, 40), rng.integers(0, 10, 600)
+    found = md.run(X.astype(np.float32), y, formulation=formulation, C=1e3)
+    assert "features are dense, for 500 passes at most" in found.reason
+    assert "Newton's method, whose systems are large for 600 rows (40 features, 10 classes)" in found.reason
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3 and found.newton_steps > 0
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_separated_rows_end_before_newton_with_large_features(seed):
     """Whose dual variables are at their end long before the last gain above 0, of which each costs C."""

@@ -30,8 +30,9 @@ _SEPARATE_PATIENCE, _SEPARATE_FEW = 60.0, 128
 # where one of its systems has so many unknowns at most.
 _UNKNOWNS = {"cs": 80, "ovr": 32, "ovr_squared": 0}
 _EARLY, _OF_SYSTEM = 8.0, 3.0
-# Passes that they have before Newton's method where that costs little.
-_BRIEF = 200.0
+# Passes that they have before Newton's method: where that costs little, and of all elsewhere, so that they
+# mostly end before, and it does where they do not.
+_BRIEF, _HALF = 200.0, 0.5
 # Passes, times entries and by d³, that take as long as the Newton steps that follow: twenty, as a rule.
 _FACTOR = 0.25
 _SHARE = 0.8
@@ -95,11 +96,11 @@ class Methods:
         if self._goes_on and self._direct:
             self._attempt(self._newton)
         if self._goes_on and (self._splits or self._splits_late):
-            self._attempt_admm(_BRIEF if self._brief else np.inf)
-            if self._goes_on and self._small and not self._direct:
+            self._attempt_admm(self._before_newton() if self._followed else np.inf)
+            if self._goes_on and self._followed:
                 self._attempt(self._newton)
-            if self._goes_on and self._brief:
-                self._attempt_admm()
+                if self._goes_on:
+                    self._attempt_admm()
         if self._goes_on and self._splits_last:
             self._attempt_admm()
         if self._goes_on and self._formulation == "llw":
@@ -121,7 +122,8 @@ class Methods:
         self._search.attempt(method, self._left)
 
     def _attempt_admm(self, most: float = np.inf) -> None:
-        self._attempt(lambda tol, alpha: self._admm(tol, alpha, most))
+        end = self._passes.visited + most
+        self._attempt(lambda tol, alpha: self._admm(tol, alpha, end))
 
     def _left(self) -> float:
         """Passes and Newton steps that are still allowed."""
@@ -141,9 +143,9 @@ class Methods:
             why = (
                 "features are dense" if self._splits else f"rows or features are few ({n} rows, {d} features)"
             )
-            limit = f", for {_BRIEF:g} passes at most" if self._brief else ""
+            limit = f", for {self._before_newton():g} passes at most" if self._followed else ""
             later.append(f"{ALL_ROWS}, because {why}{limit}")
-        if self._small and not self._direct:
+        if self._followed:
             size = "small" if self._cheap else f"large for {n} rows"
             later.append(f"{_NEWTON}, whose systems are {size} ({d} features, {m} classes)")
         if self._splits_last:
@@ -197,12 +199,12 @@ class Methods:
                 self._violation = found.violation
                 return Ended(point.alpha, found.gap)
 
-    def _admm(self, tol: float, alpha: sp.csr_array, most: float) -> Ended:
-        """The alternating direction method of multipliers, for so many passes at most."""
+    def _admm(self, tol: float, alpha: sp.csr_array, end: float) -> Ended:
+        """The alternating direction method of multipliers, until so many passes are made at most."""
         if self._steps is None:
             more: dict[str, Any] = dict(threads=self._shared["threads"], observe=self._observe)
             self._steps = _admm_dense.Method(*self._problem(self._X), made=self._made, **more)
-        ended, passes = self._steps.in_passes(alpha, tol, min(self._left(), most))
+        ended, passes = self._steps.in_passes(alpha, tol, min(self._left(), end - self._passes.visited))
         self._passes.visited += passes
         return ended
 
@@ -265,12 +267,18 @@ class Methods:
         return self._cheap and self._X.shape[1] * (1 if self._separate else self._m) <= few
 
     @property
-    def _brief(self) -> bool:
-        """Whether steps for all rows at once have some passes only before Newton's method.
+    def _followed(self) -> bool:
+        """Whether Newton's method comes after steps for all rows at once."""
+        return self._small and not self._direct
 
-        It costs little then, or features are sparse, and those of very different sizes need it.
+    def _before_newton(self) -> float:
+        """Passes that steps for all rows at once have before Newton's method.
+
+        They are few where it costs little, or where features are sparse, and those of very different sizes
+        need it.
         """
-        return self._small and not self._direct and (self._cheap or not self._splits)
+        brief = self._cheap or not self._splits
+        return _BRIEF if brief else math.ceil(_HALF * self._most)
 
     def _patience(self) -> float:
         """Passes of coordinate ascent before another method takes over."""
