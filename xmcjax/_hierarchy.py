@@ -121,9 +121,11 @@ class Hierarchy:
         wrong = own[found] != numbers
         if wrong.any():
             number = numbers[wrong].ravel()[0]
-            what = (
-                "an inner node" if leaves_only and np.isin(number, self.nodes) else "not a node of the tree"
-            )
+            what = "not a node of the tree"
+            if number == 0:
+                what = "the root"
+            elif leaves_only and np.isin(number, self.nodes):
+                what = "an inner node"
             expected = "leaves" if leaves_only else "nodes"
             raise ValueError(f"{name}: expected {expected} of the hierarchy, found {number}, {what}")
         return found

@@ -239,7 +239,7 @@ def of_hierarchies():
         ([(0, 1, 2)], ValueError, "expected pairs"),
     ]:
         yield partial(Hierarchy.from_edges, edges), error, message
-    for node, found in ((99, "99, not a node of the tree"), (4, "4, an inner node")):
+    for node, found in ((99, "99, not a node of the tree"), (4, "4, an inner node"), (0, "0, the root")):
         leaves = f"y: expected leaves of the hierarchy, found {found}"
         yield partial(tree.places, [1, node], leaves_only=True), ValueError, leaves
 

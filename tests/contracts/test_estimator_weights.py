@@ -391,3 +391,26 @@ def test_weights_of_inner_labels_in_a_tree():
     rows = np.repeat(np.arange(60), np.where(labels == 2, 2, 1))
     other = xmcjax.KernelLogisticClassifier(**options).fit(X[rows], labels[rows])
     np.testing.assert_allclose(ours.fit(X, labels).predict_proba(X), other.predict_proba(X), atol=1e-5)
+
+
+def test_weights_of_nodes_without_rows_in_a_tree():
+    """A part of the rows may lack a leaf, which is a class of the model all the same."""
+    X, y = clusters(60, 4, classes=3)
+    labels = np.array([1, 3, 2])[y]
+    options: dict = dict(hierarchy=[(0, 1), (0, 2), (2, 3), (2, 4)], w=0.5)
+    few, inner = labels < 2, dict(inner_labels=True, class_weight={0: 4.0, 1: 2.0, 4: 7.0})
+    where = few | (labels == 3)
+    ours = xmcjax.KernelLogisticClassifier(class_weight={1: 2.0, 4: 7.0}, **options)
+    other = xmcjax.KernelLogisticClassifier(**options)
+    ours.fit(X[where], labels[where])
+    other.fit(X[where], labels[where], np.where(few, 2.0, 1.0)[where])
+    assert list(ours.classes_) == [1, 3, 4]
+    np.testing.assert_allclose(ours.predict_proba(X), other.predict_proba(X), atol=1e-12)
+    ours = xmcjax.KernelLogisticClassifier(**inner, **options).fit(X, labels)
+    other = xmcjax.KernelLogisticClassifier(inner_labels=True, **options)
+    other.fit(X, labels, np.where(few, 2.0, 1.0))
+    np.testing.assert_allclose(ours.predict_proba(X), other.predict_proba(X), atol=1e-12)
+    for more, said in (({}, "leaves"), (dict(inner_labels=True), "nodes")):
+        wrong = xmcjax.KernelLogisticClassifier(class_weight={1: 2.0, 9: 7.0}, **options, **more)
+        with pytest.raises(ValueError, match=f"^class_weight: expected {said} of the hierarchy, found 9$"):
+            wrong.fit(X[where], labels[where])

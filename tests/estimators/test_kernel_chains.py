@@ -87,6 +87,17 @@ def test_predictions_are_those_of_all_label_sequences(model):
     )
 
 
+def test_transitions_of_a_small_variance():
+    """Are that variance times pairs of labels less their expectations, which no longer depend on it."""
+    X, y = sequences()
+    model = made(transition_variance=1e-7, tol=1e-8).fit(X, y)
+    expected = np.zeros((3, 3))
+    for labels, p in zip(y, model.predict_marginals(X), strict=True):
+        given = (labels[:, None] == np.array(CLASSES)).astype(float)
+        expected += given[:-1].T @ given[1:] - p[:-1].T @ p[1:]
+    np.testing.assert_allclose(model.transitions_ / 1e-7, expected, atol=1e-4)
+
+
 @pytest.mark.slow
 def test_transitions_are_used():
     """Labels that only their order tells: a, b, a, b … where the features say nothing but at the start."""

@@ -46,7 +46,7 @@ class KernelChainClassifier(BaseEstimator):
         transition_variance: τ² above 0, of the transition scores, 1 by default.
         tol: a fit of the functions ends when its coefficients equal targets less marginals within this,
             1e-5 by default, not below 100 roundings of the precision; the search for the transitions when
-            no derivative is above that part of the objective.
+            no derivative, times τ where that is below 1, is above that part of the objective.
         max_iter: most iterations of the search for the transitions, and most Newton steps of each fit of
             the functions, 100 by default.
         max_cg: most CG steps of a Newton step, 200 by default.

@@ -62,7 +62,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             are then node numbers, those of leaves.
         v: variances, above 0; a number (10 by default), or one for each class, or node without the
             root, by ascending number.
-        w: inverse squared lengths, likewise; None (default) for d / Σ_j Var[x_j].
+        w: inverse squared lengths, likewise; None (default) for d / Σ_j Var[x_j], variances with the weights
+            of rows and without those of classes.
         sigma2: σ² ≥ 0, variance of the intercepts, 1 by default; 0 for none.
         loadings: None (default), or a matrix B, [C, p], that mixes p functions with kernels v_p k_p into
             those of the classes; without a hierarchy. v and w are then numbers or [p].
@@ -70,9 +71,9 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             known of a row; False by default. The loss of such a row is −log of the probability of all
             classes below its node, which is not convex: a fit ends at a stationary point.
         likelihood: "softmax" (default), or "one_vs_rest", a binary problem for each class.
-        class_weight: r, weights of the losses by class (one of balanced), or a dict from the labels of rows
-            to weights, 1 for those that it lacks; None (default) for ones. balanced is n / (K n_k) for n_k of
-            n rows and K labels.
+        class_weight: r, weights of the losses by class (one of balanced), or a dict from the labels of rows,
+            or of the hierarchy, to weights, 1 for those that it lacks; None (default) for ones. balanced is
+            n / (K n_k) for n_k of n rows and K labels.
         tol: fitting ends when the coefficients equal targets less probabilities, times the weights of
             their rows, within this part of the geometric mean of the weights, 1e-5 by default, and the
             objective is above its minimum by ten times that part of it at most; not below 100 roundings of

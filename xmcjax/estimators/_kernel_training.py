@@ -36,8 +36,7 @@ def training(model: Any, X, y, sample_weight, *, widen: bool) -> tuple[Training,
     check_features(X)
     weight = None if sample_weight is None else check_sample_weight(sample_weight, X.shape[0])
     classes, numbers, allowed = labelled(y, weight, tree, model.inner_labels, model.likelihood)
-    # of the labels, of which those at inner nodes are no classes
-    weights = row_weights(model.class_weight, *np.unique(np.ravel(y), return_inverse=True), weight)
+    weights = _row_weights(model, y, weight, tree)
 
     given = (X, weight, model.kernel, model.w)  # weights of classes are those of losses, and leave the kernel
     if widen:
@@ -65,6 +64,17 @@ def training(model: Any, X, y, sample_weight, *, widen: bool) -> tuple[Training,
         if model.rank is None and may_be_filled(kernel, points):
             data = _of_common_size(data)
     return data, dtype
+
+
+def _row_weights(model, y, weight: np.ndarray | None, tree: Hierarchy | None) -> np.ndarray | None:
+    """Weights of the losses by those of rows and of labels, which are leaves or nodes of a tree."""
+    labels = np.ravel(y)
+    if tree is None:
+        return row_weights(model.class_weight, *np.unique(labels, return_inverse=True), weight)
+    nodes = np.r_[0, tree.nodes] if model.inner_labels else tree.nodes[tree.leaves]
+    nodes, known_as = np.unique(nodes), "nodes" if model.inner_labels else "leaves"
+    given = model.class_weight, nodes, np.searchsorted(nodes, labels), weight
+    return row_weights(*given, f"{known_as} of the hierarchy")
 
 
 def _of_common_size(data: Training) -> Training:

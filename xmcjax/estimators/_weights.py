@@ -36,7 +36,11 @@ def check_class_weight(value) -> None:
 
 
 def class_weights(
-    class_weight: Any, classes: np.ndarray, numbers: np.ndarray, sample_weight: np.ndarray | None
+    class_weight: Any,
+    classes: np.ndarray,
+    numbers: np.ndarray,
+    sample_weight: np.ndarray | None,
+    known_as: str = "classes of y",
 ) -> np.ndarray:
     """v, float64 [K].
 
@@ -46,6 +50,7 @@ def class_weights(
         classes: [K].
         numbers: of the class of each row, [n].
         sample_weight: s ≥ 0, [n], or None.
+        known_as: what `classes` are, for messages.
 
     Raises:
         ValueError, TypeError: as :func:`check_class_weight`; classes that y has not, where the dict lacks
@@ -65,26 +70,30 @@ def class_weights(
     # as scikit-learn has it: of some of the classes alone, y may lack the others
     if len(known) < min(len(given), len(classes)):
         unknown = next(key for key in given if key not in known)
-        raise ValueError(f"class_weight: expected classes of y, found {unknown!r}")
+        raise ValueError(f"class_weight: expected {known_as}, found {unknown!r}")
     for i, kind in enumerate(classes.tolist()):
         weights[i] = given.get(kind, 1.0)
     return weights
 
 
 def row_weights(
-    class_weight: Any, classes: np.ndarray, numbers: np.ndarray, sample_weight: np.ndarray | None
+    class_weight: Any,
+    classes: np.ndarray,
+    numbers: np.ndarray,
+    sample_weight: np.ndarray | None,
+    known_as: str = "classes of y",
 ) -> np.ndarray | None:
     """s_i v_{y_i}, float64 [n]; None where all are 1.
 
     Args:
-        class_weight, classes, numbers, sample_weight: of :func:`class_weights`.
+        class_weight, classes, numbers, sample_weight, known_as: of :func:`class_weights`.
 
     Raises:
         ValueError, TypeError: as there; fewer than two classes in rows of weight above 0.
     """
     if class_weight is None and sample_weight is None:
         return None
-    weights = class_weights(class_weight, classes, numbers, sample_weight)[numbers]
+    weights = class_weights(class_weight, classes, numbers, sample_weight, known_as)[numbers]
     if sample_weight is not None:
         weights = weights * sample_weight
     if np.all(weights == 1):

@@ -13,6 +13,7 @@ the products with the Hessian.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -173,7 +174,7 @@ def fit_chains(
         problem: of :func:`chain_problem`, one lane; its transitions are the start.
         hp: limits and tolerances of the fits.
         variance: of the prior of A, above 0.
-        tolerance: the search ends when ‖∂/∂A‖∞ ≤ tolerance times the value.
+        tolerance: the search ends when min(1, √variance) ‖∂/∂A‖∞ ≤ tolerance times the value.
         max_iter: most iterations.
 
     Raises:
@@ -198,8 +199,11 @@ def fit_chains(
     dtype = problem.kernel.dtype
     state = init(problem, jnp.zeros((n, C, 1), dtype))
 
+    # The search is for A / scale, in which the prior of a small variance has a curvature of 1.
+    scale = min(1.0, math.sqrt(variance))
+
     def at(x):
-        moved = dataclasses.replace(chains, transitions=jnp.asarray(x.reshape(C, C), dtype))
+        moved = dataclasses.replace(chains, transitions=jnp.asarray(scale * x.reshape(C, C), dtype))
         return dataclasses.replace(problem, likelihood=moved)
 
     def value_and_gradient(x):
@@ -207,9 +211,10 @@ def fit_chains(
         moved = at(x)
         state = run(moved, hp, init(moved, state.alpha))
         slope = np.asarray(_transition_slope(moved.likelihood, moved.weight, state.u), np.float64)
-        return float(state.value[0]) + x @ x / (2 * variance), slope.ravel() + x / variance
+        A = scale * x
+        return float(state.value[0]) + A @ A / (2 * variance), scale * (slope.ravel() + A / variance)
 
-    start = np.asarray(chains.transitions, np.float64).ravel()
+    start = np.asarray(chains.transitions, np.float64).ravel() / scale
     rounding = 100 * float(jnp.finfo(dtype).eps)
     found = minimise(value_and_gradient, start, tolerance=tolerance, max_iter=max_iter, rounding=rounding)
     best = at(found.x)
