@@ -22,7 +22,7 @@ from tests.support.lanes import assert_same_bits, small
 from xmcjax import lanes
 from xmcjax.cluster import ClusterError, FromUrl, connected, local_cluster, train_on_cluster
 from xmcjax.data import save_npz
-from xmcjax.inits import INITS
+from xmcjax.inits import INITS, Pretrained
 from xmcjax.lanes import LabelWeights, OneVsAll
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.models import LinearModel, ShardWriter
@@ -141,6 +141,30 @@ def test_arguments_are_checked_here(client):
     X.data[3] = np.nan
     with pytest.raises(ValueError, match="X"):
         together(client, X, Y)
+
+
+def pretrained(folder, X, Y, C):
+    def train(writer):
+        lanes.train_one_vs_all(X, Y, OneVsAll(C=C), lambda r: writer.add(*r[:7]))
+
+    model(folder, X.shape[1], Y.shape[1], train)
+
+
+def test_workers_start_from_the_model_of_the_client_wherever_they_run(client, tmp_path, monkeypatch):
+    X, Y = small()
+    monkeypatch.chdir(tmp_path)
+    pretrained(tmp_path / "m", X, Y, 1.0)
+    options = OneVsAll(init=Pretrained("m"), max_iter=0)
+    assert_same_bits(together(client, X, Y, options)[0], alone(X, Y, options)[0])
+
+    def replaced(label):  # before the first task, as if the hosts had another model there
+        if not (tmp_path / "before").exists():
+            (tmp_path / "m").rename(tmp_path / "before")
+            pretrained(tmp_path / "m", X, Y, 2.0)
+        return True
+
+    with pytest.raises(ClusterError, match=r"worker tcp://.*/m: expected the model of the client, found an"):
+        together(client, X, Y, options, may_begin=replaced)
 
 
 def test_what_is_wrong_in_a_worker_is_said_with_its_name(client):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
+import shutil
 
 import numpy as np
 import pytest
@@ -248,6 +250,26 @@ def test_starts_stand_where_their_features_do(tmp_path, order):
     found = starts(init.of_features(None if order is None else np.array(order)), data)[0]
     np.testing.assert_array_equal(found, of_raw if order is None else of_raw[order])
     assert all(inits.INITS[name]().of_features(before) == inits.INITS[name]() for name in ("zero", "bias"))
+
+
+def test_starts_for_workers_are_those_of_the_model_that_is_there_now(tmp_path, monkeypatch):
+    write_model(tmp_path / "m", np.arange(1.0, 9).reshape(4, 2), np.zeros(2))
+    data, order = training_set(*random_problem(d=4, labels=2)), np.array([3, 1, 0, 2])
+    monkeypatch.chdir(tmp_path)
+    sent = pickle.dumps(inits.Pretrained("m").of_features(order).for_workers())
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    write_model(tmp_path / "elsewhere" / "m", np.ones((4, 2)), np.zeros(2))
+    found = pickle.loads(sent)
+    found.check(4, 2, True)
+    np.testing.assert_array_equal(starts(found, data)[0], np.arange(1.0, 9).reshape(4, 2)[order])
+    shutil.rmtree(tmp_path / "m")
+    write_model(tmp_path / "m", np.ones((4, 2)), np.zeros(2))
+    for use in (lambda: found.check(4, 2, True), lambda: found.prepare(data)):
+        with pytest.raises(ValueError, match="m: expected the model of the client, found another one"):
+            use()
+    with pytest.raises(ValueError, match="needs the directory of a model"):
+        inits.Pretrained().for_workers()
 
 
 class Doubled(inits.Pretrained):

@@ -124,7 +124,7 @@ def train_on_cluster(
     name = f"xmcjax-{secrets.token_hex(6)}"
     with contextlib.ExitStack() as stack:
         light = stack.enter_context(beacon(writer.directory)) if writer else None
-        own = dataclasses.replace(options, n_jobs=1)
+        own = dataclasses.replace(options, n_jobs=1, init=options.init.for_workers())
         run = Run(name, __version__, native.sources(), own, light, shard_size)
         supply = Supply(client, name, matrices if source is None else _Compared(source, matrices))
         dispatcher: Dispatcher[Block] = Dispatcher(

@@ -161,6 +161,14 @@ class Init:
         """
         return self
 
+    def for_workers(self) -> Init:
+        """These starts for processes in other folders and on other machines, which have to find the same.
+
+        Raises:
+            OSError, ValueError: what they read is not there.
+        """
+        return self
+
     def prepare(self, data: TrainingSet) -> Callable[[Labels], Starts]:
         """Makes the function that gives the starts of labels; called once per training set."""
         raise NotImplementedError(f"{type(self).__name__} has no starts")

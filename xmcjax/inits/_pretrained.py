@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -41,6 +42,8 @@ class Pretrained(Init):
     name: ClassVar[str] = "pretrained"
     #: What :meth:`of_features` was told; empty before. No field, as it is none of the options.
     _order: ClassVar[tuple[np.ndarray | None, ...]] = ()
+    #: Of the manifest that :meth:`for_workers` has seen; empty before. No field either.
+    _sha256: ClassVar[str] = ""
 
     def __post_init__(self):
         if not isinstance(self.pretrained, str | os.PathLike):
@@ -49,12 +52,18 @@ class Pretrained(Init):
     def check(self, n_features, n_labels, bias):
         self._load(n_features, n_labels)
 
-    def _load(self, n_features: int, n_labels: int) -> LinearModel:
+    def _opened(self) -> LinearModel:
         from xmcjax.models import LinearModel
 
         if not self.pretrained:
             raise ValueError("init 'pretrained' needs the directory of a model, got none")
         model = LinearModel.load(self.pretrained)
+        if self._sha256 not in ("", model.manifest_sha256):
+            raise ValueError(f"{self.pretrained}: expected the model of the client, found another one")
+        return model
+
+    def _load(self, n_features: int, n_labels: int) -> LinearModel:
+        model = self._opened()
         same = model.n_labels == n_labels or _has_the_classes_of(model, n_labels)
         if model.n_features != n_features or not same:
             raise ValueError(
@@ -66,6 +75,12 @@ class Pretrained(Init):
     def of_features(self, order):
         made = copy.copy(self)
         object.__setattr__(made, "_order", (order,))
+        return made
+
+    def for_workers(self):
+        made = copy.copy(self)
+        object.__setattr__(made, "_sha256", self._opened().manifest_sha256)
+        object.__setattr__(made, "pretrained", Path(self.pretrained).absolute())
         return made
 
     def prepare(self, data):
