@@ -12,6 +12,7 @@ from tests.support.problems import needs_native
 from xmcjax import OneVsAllClassifier, inits, losses
 from xmcjax.data import load_svmlight
 from xmcjax.lanes import LabelWeights
+from xmcjax.lanes._clipping import NOTHING_RAISED
 
 TIGHT = dict(tol=1e-8, init=inits.Zero())
 
@@ -101,7 +102,9 @@ def test_objectives_hardly_rise(backend, weighted):
     for label, rise in found.items():
         assert rise == pytest.approx(rises[label], rel=1e-6)
     worst = max(found, key=found.__getitem__)
-    assert of_fixed.raised == (len(found), worst, found[worst])
+    looked_at = sum(r.rise != 0 for r in fixed.values())
+    assert of_fixed.raised == (len(found), worst, found[worst], looked_at, 0)
+    assert f"of {len(found)} labels by more than 1%, most that of x" in of_fixed.raised.describe("x", 0.05)
 
 
 def wide(n=80, own=20, labels=6):
@@ -169,11 +172,28 @@ def test_objectives_are_looked_at_in_a_forked_process_or_that_is_refused(monkeyp
 
 
 def test_so_many_labels_are_looked_at(monkeypatch):
-    monkeypatch.setattr("xmcjax.lanes._clipping.LOOKS", 3)
     X, Y = dense(255.0, labels=8)
-    _, summary = train(X, Y, clip=0.01)
+    _, whole = train(X, Y, clip=0.01)
+    assert whole.raised.looked_at == 8 and whole.raised.unseen == 0
+    monkeypatch.setattr("xmcjax.lanes._clipping.LOOKS", 3)
+    results, summary = train(X, Y, clip=0.01)
     assert summary.raised.labels == 3
-    assert "of at least 3 labels by more than 1%" in summary.raised.describe("label 2", 0.01)
+    said = summary.raised.describe("label 2", 0.01)
+    assert "of at least 3 labels by more than 1%" in said
+    assert "(3 of the 8 that may have were looked at), the most of these that of label 2, by " in said
+    rises = [r.rise for r in results.values()]
+    assert np.isnan(rises).sum() == summary.raised.unseen == 5
+    assert np.nanmax(rises) == summary.raised.rise <= whole.raised.rise
+
+
+def test_the_words_are_certain_where_all_were_looked_at():
+    raised = NOTHING_RAISED
+    for label, rise in enumerate([0.0, 0.005, 0.02, 0.5]):
+        raised = raised.with_label(label, rise)
+    assert raised == (2, 3, 0.5, 3, 0)
+    assert "of 2 labels by more than 1%, most that of label 3, by 50.00%:" in raised.describe("label 3", 0.1)
+    raised = raised.with_label(4, np.nan)
+    assert "of at least 2 labels by more than 1% (3 of the 4 that may have" in raised.describe("x", 0.1)
 
 
 @pytest.mark.parametrize("clip", [None, 0.02])

@@ -206,7 +206,7 @@ class CloserLook:
     def rise(
         self, weights: Weights, bias: float, value: float, positives: np.ndarray, positive=1.0, negative=1.0
     ) -> float:
-        """(f(w) − f) / f of the weights that a clip keeps; 0 where so many labels have been looked at.
+        """(f(w) − f) / f of the weights that a clip keeps; NaN where so many labels have been looked at.
 
         Args:
             weights: those kept.
@@ -215,8 +215,8 @@ class CloserLook:
             positives: rows with the label.
             positive, negative: weights of the rows with and without it.
         """
-        if self._left == 0:
-            return 0.0
+        if self._left <= 0:  # threads share it
+            return math.nan
         self._left -= 1
         w = np.zeros(self._X.shape[1], weights.values.dtype)
         w[weights.indices] = weights.values
@@ -235,13 +235,20 @@ class Raised(NamedTuple):
     labels: int = 0
     worst: int = -1  #: the label whose objective rose most; between equals the lower number
     rise: float = 0.0  #: of its objective, relative to it
+    looked_at: int = 0  #: labels whose rise was worked out
+    unseen: int = 0  #: others, of which some rise is expected
 
     def with_label(self, label: int, rise: float) -> Raised:
-        """With one label more."""
-        if not rise > RISE:
+        """With one label more; its rise is 0 where none is expected, NaN where it was not looked at."""
+        if rise == 0:
             return self
+        if rise != rise:
+            return self._replace(unseen=self.unseen + 1)
+        seen = self._replace(looked_at=self.looked_at + 1)
+        if not rise > RISE:
+            return seen
         worst = (rise, -label) > (self.rise, -self.worst)
-        return Raised(self.labels + 1, *((label, rise) if worst else (self.worst, self.rise)))
+        return seen._replace(labels=self.labels + 1, **(dict(worst=label, rise=rise) if worst else {}))
 
     def describe(self, name: str, clip: float | None) -> str:
         """What has happened, and the remedy.
@@ -250,11 +257,15 @@ class Raised(NamedTuple):
             name: of the worst label.
             clip: that was given.
         """
-        labels = f"{'at least ' * (self.labels >= LOOKS)}{self.labels:,} label{'s' * (self.labels > 1)}"
+        labels, most = f"{self.labels:,} label{'s' * (self.labels > 1)} by more than {RISE:.0%}", "most"
+        if self.unseen:
+            candidates = f"{self.looked_at + self.unseen:,} that may have"
+            labels = f"at least {labels} ({self.looked_at:,} of the {candidates} were looked at)"
+            most = "the most of these"
         return (
-            f"dropping weights below clip = {clip:g} raised the objective of {labels} by more than "
-            f"{RISE:.0%}, most that of {name}, by {self.rise:.2%}: leave clip out, and the scale of the "
-            "features decides, or set it to 0, which keeps all weights"
+            f"dropping weights below clip = {clip:g} raised the objective of {labels}, {most} that of "
+            f"{name}, by {self.rise:.2%}: leave clip out, and the scale of the features decides, or set it "
+            "to 0, which keeps all weights"
         )
 
 

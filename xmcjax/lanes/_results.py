@@ -38,7 +38,7 @@ class LabelResult(NamedTuple):
     cg_steps: int
     value: float  #: f before clipping; NaN where nothing was solved
     gradient_norm: float  #: with the hinge √2(P − D), of which P − min P is half the square at most
-    rise: float = 0.0  #: of f by a clip that was given, relative to f, where it was looked at
+    rise: float = 0.0  #: of f by a clip that was given, relative to f; NaN where none looked at it
 
 
 _NO_WEIGHTS = Weights(np.zeros(0, np.int64), np.zeros(0))
