@@ -15,11 +15,13 @@ from xmcjax.estimators import MulticlassSVC, MultinomialLogisticRegression, OneV
 from xmcjax.models import (
     EXCHANGES,
     IMPORTS,
+    Calibration,
     ModelError,
     Names,
     decision_function,
     export_model,
     import_model,
+    write_calibration,
 )
 from xmcjax.solvers import Status
 
@@ -315,6 +317,28 @@ def test_what_is_told_of_transforms(tmp_path, weights):
     for format in ("liblinear", "dismec", "npz"):
         told = export_model(model, tmp_path / format, format)
         assert told[-1] == "the weights are for features after the transforms log,idf,unit"
+
+
+@pytest.mark.parametrize("format", ["liblinear", "dismec", "npz"])
+def test_what_is_told_of_classes_and_a_calibration(tmp_path, weights, format):
+    calibration = "the calibration is left out: the file has scores and no probabilities"
+    classes = "the classes are left out: labels in the file are their places"
+    texts = "classes are no whole numbers of 32 bits: labels in the file are their places"
+    for number, (names, expected) in enumerate(
+        [
+            (None, []),
+            (np.arange(5), []),
+            (np.arange(5) + 10, [] if format == "liblinear" else [classes]),
+            (np.array(["a", "b", "c", "d", "e"]), [texts if format == "liblinear" else classes]),
+        ]
+    ):
+        model = model_of(tmp_path / str(number), *weights, names=None if names is None else Names(names))
+        bias = [note for note in export_model(model, tmp_path / "out", format) if "is the bias" in note]
+        assert len(bias) == (format != "liblinear")
+        assert export_model(model, tmp_path / "out", format) == bias + expected
+        write_calibration(model.directory, Calibration.identity(5))
+        told = export_model(model.directory, tmp_path / "out", format)
+        assert told == [*bias, *expected, calibration]
 
 
 def test_models_and_formats_that_there_are_not(tmp_path, weights):

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from xmcjax._arguments import name_of, number
+from xmcjax._links import CALIBRATED
 from xmcjax.models._dismec import read_dismec, write_dismec
 from xmcjax.models._errors import ModelFormatError
-from xmcjax.models._foreign import ForeignModel, store
+from xmcjax.models._foreign import ForeignModel, store, whole_classes
 from xmcjax.models._kernel import system_of
 from xmcjax.models._liblinear import read_liblinear, write_liblinear
 from xmcjax.models._linear import LinearModel
@@ -67,7 +68,8 @@ def export_model(
             graph.
 
     Returns:
-        What a user of the file should know, in sentences: of a bias, of labels that are never predicted.
+        What a user of the file should know, in sentences: of a bias, of labels that are never predicted, of
+        classes, a calibration and transforms that the format has no place for.
 
     Raises:
         ValueError: no such format, a kernel model, or one that the format cannot hold.
@@ -92,9 +94,23 @@ def export_model(
         if system_of(model) == "kernel":
             raise ValueError(f"{model}: expected a linear model, found one of the system kernel")
         model = LinearModel.load(model)
-    told = entry.write(path, model)
+    return entry.write(path, model) + _told_of_losses(model, format)
+
+
+def _told_of_losses(model: LinearModel, format: str) -> list[str]:
+    """What is to be told of what a model has and files of this format do not; a graph has all of it."""
+    told = []
+    if format == "onnx":
+        return told
+    classes, whole = whole_classes(model)
+    if not whole and format == "liblinear":
+        told.append("classes are no whole numbers of 32 bits: labels in the file are their places")
+    elif not (whole and (format == "liblinear" or np.array_equal(classes, np.arange(model.n_labels)))):
+        told.append("the classes are left out: labels in the file are their places")
+    if CALIBRATED in model.meta:
+        told.append("the calibration is left out: the file has scores and no probabilities")
     names = model.meta.get("transforms", [])
-    if names and format != "onnx":
+    if names:
         told.append(f"the weights are for features after the transforms {','.join(names)}")
     return told
 

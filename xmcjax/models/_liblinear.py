@@ -229,7 +229,7 @@ def write_liblinear(path: str | os.PathLike[str], model: LinearModel) -> list[st
     kept = np.flatnonzero(trained)
     if not kept.size:
         raise ValueError(f"{model.directory}: expected a label that can be predicted, found none")
-    classes, named = whole_classes(model)
+    classes, _ = whole_classes(model)
     coef, bias = sp.csc_array(model.coef()[kept]).astype(np.float64), bias[kept].astype(np.float64)
     opposite = len(kept) == 2 and bias[0] == -bias[1] and not (coef[[0]] + coef[[1]]).count_nonzero()
     order = [1] if opposite else list(range(len(kept)))  # where both score 0, ours is the lower class
@@ -248,12 +248,8 @@ def write_liblinear(path: str | os.PathLike[str], model: LinearModel) -> list[st
     told = []
     if len(kept) < model.n_labels:
         told.append(f"{model.n_labels - len(kept):,} labels that are never predicted are left out")
-    if not named:
-        told.append("classes are no whole numbers of 32 bits: labels in the file are their places")
     if len(kept) == 2 and not opposite:
         told.append("of two labels the difference of the scores counts: of each row one is positive")
-    if CALIBRATED in model.meta:
-        told.append("the calibration is left out: the file has scores and no probabilities")
     return told
 
 
