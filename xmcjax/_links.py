@@ -29,6 +29,21 @@ def link_of(meta: Mapping[str, Any]) -> str | None:
     return SIGMOID if system == FIRST_SYSTEM and logistic else None
 
 
+def likelihood_of(meta: Mapping[str, Any]) -> str:
+    """As :func:`link_of`, where probabilities are asked for.
+
+    Raises:
+        ValueError: the model knows none.
+    """
+    link = link_of(meta)
+    if link is None:
+        raise ValueError(
+            "probabilities: expected a model whose loss is a likelihood (logistic, or multinomial) or "
+            "that is calibrated, found another one"
+        )
+    return link
+
+
 def of_classes(meta: Mapping[str, Any]) -> bool:
     """Whether a row has one label of a model, by its meta data."""
     return meta.get("target") == "classes" or meta.get("system", FIRST_SYSTEM) != FIRST_SYSTEM

@@ -20,9 +20,15 @@ from scipy import sparse
 from tests.support import dask_processes
 from tests.support.lanes import assert_same_bits, small
 from xmcjax import lanes
-from xmcjax.cluster import ClusterError, FromUrl, connected, local_cluster, train_on_cluster
+from xmcjax.cluster import (
+    ClusterError,
+    FromUrl,
+    connected,
+    local_cluster,
+    train_on_cluster,
+)
 from xmcjax.data import save_npz
-from xmcjax.inits import INITS, Pretrained
+from xmcjax.inits import Pretrained
 from xmcjax.lanes import LabelWeights, OneVsAll
 from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.models import LinearModel, ShardWriter
@@ -35,12 +41,6 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning:distributed",
     "ignore::RuntimeWarning",
 )
-
-
-@pytest.fixture(scope="module")
-def client():
-    with local_cluster(2) as client:
-        yield client
 
 
 def alone(X, Y, options=OneVsAll(), **more):  # noqa: B008 – frozen
@@ -131,18 +131,6 @@ def test_run_that_was_stopped_is_resumed(client, tmp_path):
     assert model(tmp_path / "two", X.shape[1], 90, second, resume=True) == expected
 
 
-def test_arguments_are_checked_here(client):
-    X, Y = small()
-    with pytest.raises(ValueError, match="init ova_primal_pp starts labels from the solutions of others"):
-        together(client, X, Y, OneVsAll(init=INITS["ova_primal_pp"]()))
-    with pytest.raises(ValueError, match="a repeated one or one outside"):
-        together(client, X, Y, labels=[0, 0])
-    X = X.copy()
-    X.data[3] = np.nan
-    with pytest.raises(ValueError, match="X"):
-        together(client, X, Y)
-
-
 def pretrained(folder, X, Y, C):
     def train(writer):
         lanes.train_one_vs_all(X, Y, OneVsAll(C=C), lambda r: writer.add(*r[:7]))
@@ -165,12 +153,6 @@ def test_workers_start_from_the_model_of_the_client_wherever_they_run(client, tm
 
     with pytest.raises(ClusterError, match=r"worker tcp://.*/m: expected the model of the client, found an"):
         together(client, X, Y, options, may_begin=replaced)
-
-
-def test_what_is_wrong_in_a_worker_is_said_with_its_name(client):
-    X, Y = small()
-    with pytest.raises(ClusterError, match=r"worker tcp://127.0.0.1:\d+: expected as many rows in Y"):
-        together(client, X, Y[:50])
 
 
 def test_hosts_read_the_data_themselves(client, tmp_path):

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xmcjax import __version__, _sparse
-from xmcjax._arguments import whole_number
+from xmcjax import __version__
+from xmcjax._arguments import flag, whole_number
+from xmcjax._links import likelihood_of
 from xmcjax.cluster._dispatch import Dispatcher, Refused
-from xmcjax.models import LinearModel, Predictor
+from xmcjax.models import LinearModel, Predictor, checked_rows
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -85,7 +86,7 @@ def predict_on_cluster(
 
     Raises:
         ClusterError: the cluster cannot go on; a worker sees another model at that place, or none.
-        ModelError, ValueError: as :class:`xmcjax.models.Predictor`.
+        ModelError, TypeError, ValueError: as :meth:`xmcjax.models.Predictor.predict_topk`.
 
     Example:
         >>> import tempfile
@@ -100,13 +101,15 @@ def predict_on_cluster(
     """
     directory = Path(directory).absolute()
     model = LinearModel.load(directory, verify="size")
+    if flag("probabilities", probabilities):
+        likelihood_of(model.meta)
     name = f"xmcjax-{secrets.token_hex(6)}"
     run = _Run(name, __version__, directory, model.manifest_sha256, whole_number("k", k, 1), probabilities)
     dispatcher: Dispatcher[_Rows] = Dispatcher(client, _predict_rows, run, _nothing, _nothing)
     dispatcher.workers.wait()
     waiting: dict[int, Any] = {}
     following = 0
-    for rows, answer in dispatcher.results(_rows_of(pieces)):
+    for rows, answer in dispatcher.results(_rows_of(pieces, model)):
         waiting[rows.number] = answer
         while following in waiting:
             yield waiting.pop(following)
@@ -118,10 +121,10 @@ def _nothing(_: Any) -> None:
     """No data have to be brought, and none are left."""
 
 
-def _rows_of(pieces: Iterable[Any]) -> Iterator[_Rows]:
+def _rows_of(pieces: Iterable[Any], model: LinearModel) -> Iterator[_Rows]:
     number = 0
     for piece in pieces:
-        X = _sparse.matrix(piece)
+        X = checked_rows(piece, model.n_features, model.dtype)
         for first in range(0, X.shape[0], _ROWS):
             yield _Rows(number, X[first : first + _ROWS])
             number += 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax import __version__, _sparse, linops, native
+from xmcjax import __version__, _sparse, native
 from xmcjax._arguments import whole_number
 from xmcjax.cluster._blocks import Block, blocks_of, cut
 from xmcjax.cluster._dispatch import Dispatcher
@@ -26,8 +26,9 @@ from xmcjax.lanes import (
     OneVsAll,
     Summary,
     check_labels,
-    check_sample_weight,
+    checked_arguments,
     label_columns,
+    precision,
 )
 from xmcjax.models import ShardWriter, beacon
 
@@ -108,11 +109,13 @@ def train_on_cluster(
             f"init {options.init.name} starts labels from the solutions of others, which tasks of a cluster "
             "do not have"
         )
-    X, columns = _sparse.matrix(X), label_columns(Y)
-    linops.check_features(X)
+    X = _sparse.matrix(X)
+    with precision(X.dtype):
+        X, Y, weight = checked_arguments(X, Y, sample_weight, label_weights, options)
+    columns = label_columns(Y)
     matrices: dict[str, Any] = {"X": X, "Y": columns}
-    if sample_weight is not None:
-        matrices["sample_weight"] = check_sample_weight(sample_weight, X.shape[0])
+    if weight is not None:
+        matrices["sample_weight"] = weight
     if label_weights is not None:
         matrices |= {"positive": label_weights.positive, "negative": label_weights.negative}
     labels = np.arange(columns.shape[1]) if labels is None else check_labels(labels, columns.shape[1])

@@ -15,7 +15,7 @@ from xmcjax.lanes._precision import precision
 from xmcjax.lanes._queue import by_positives, make_queue
 from xmcjax.lanes._results import LabelResult, Summary
 from xmcjax.lanes._step_file import StepFile
-from xmcjax.lanes._training_data import check_labels, check_sample_weight, label_columns
+from xmcjax.lanes._training_data import check_labels, check_sample_weight, checked_arguments, label_columns
 from xmcjax.lanes._unfinished import Unfinished, worse
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "calibrate_one_vs_all",
     "check_labels",
     "check_sample_weight",
+    "checked_arguments",
     "forecast",
     "forecast_of_shape",
     "label_columns",

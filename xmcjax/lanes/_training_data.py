@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from xmcjax import _sparse, linops
 from xmcjax._arguments import whole_number
 from xmcjax._labels import label_matrix
+from xmcjax._own_parts import check_loss, check_penalty
 from xmcjax._range import check_norms, check_range
 from xmcjax._used_columns import UsedColumns, used_columns
 from xmcjax.lanes._label_weights import LabelWeights
@@ -57,29 +58,57 @@ class TrainingData:
         return self.label_weights.positive[ids], self.label_weights.negative[ids]
 
 
-def training_data(X, Y, sample_weight, label_weights: LabelWeights | None, options: OneVsAll) -> TrainingData:
-    """Checks the arguments of :func:`xmcjax.lanes.train_one_vs_all`, orders the rows and makes the operator.
+def checked_arguments(
+    X, Y, sample_weight, label_weights: LabelWeights | None, options: OneVsAll
+) -> tuple[Any, Any, np.ndarray | None]:
+    """Checks the arguments of :func:`xmcjax.lanes.train_one_vs_all`, within :func:`xmcjax.lanes.precision`.
+
+    Returns:
+        (X [n, d], Y [n, L], each CSR or an array, s as float64 [n] or None).
 
     Raises:
         TypeError, ValueError: as there.
+
+    Example:
+        >>> from xmcjax.lanes import OneVsAll
+        >>> X, Y, weight = checked_arguments(np.eye(2), np.eye(2), [1, 2], None, OneVsAll())
+        >>> weight.tolist()
+        [1.0, 2.0]
     """
-    X, Y = _sparse.matrix(X), label_matrix(Y)
+    X = _sparse.matrix(X)
+    dtype = np.dtype(np.float64 if X.dtype == np.float64 else np.float32)
+    if options.loss.smooth:
+        # a certificate takes no loss to be less than 0
+        check_loss(options.loss, dtype, least=0.0)
+        check_penalty(options.penalty, dtype)
+    Y = label_matrix(Y)
     linops.check_features(X)
     if X.shape[0] != Y.shape[0]:
         raise ValueError(f"expected as many rows in Y as in X, {X.shape[0]}, got {Y.shape[0]}")
     if X.shape[0] == 0:
         raise ValueError("expected at least one row, got none")
     check_norms(X, np.float64)  # sums are worked out in it
-    weight = None
-    if sample_weight is not None:
-        weight = check_sample_weight(sample_weight, X.shape[0])
+    weight = None if sample_weight is None else check_sample_weight(sample_weight, X.shape[0])
+    if label_weights is not None and len(label_weights.positive) != Y.shape[1]:
+        raise ValueError(f"expected weights of {Y.shape[1]} labels, got {len(label_weights.positive)}")
+    options.init.check(X.shape[1], Y.shape[1], options.fit_intercept)
+    row_weight = options.C * (np.ones(1) if weight is None else weight[weight > 0])
+    check_range("expected C times the sample weights", row_weight, dtype)
+    return X, Y, weight
+
+
+def training_data(X, Y, sample_weight, label_weights: LabelWeights | None, options: OneVsAll) -> TrainingData:
+    """Checks the arguments of :func:`xmcjax.lanes.train_one_vs_all`, orders the rows and makes the operator.
+
+    Raises:
+        TypeError, ValueError: as there.
+    """
+    X, Y, weight = checked_arguments(X, Y, sample_weight, label_weights, options)
+    if weight is not None:
         kept = np.flatnonzero(weight)
         if len(kept) < len(weight):
             X, Y = X[kept], Y[kept]
         weight = weight[kept]
-    if label_weights is not None and len(label_weights.positive) != Y.shape[1]:
-        raise ValueError(f"expected weights of {Y.shape[1]} labels, got {len(label_weights.positive)}")
-    options.init.check(X.shape[1], Y.shape[1], options.fit_intercept)
     # starting weights that were asked for stay as they are, in columns without entries too
     columns = used_columns(X) if options.max_iter > 0 else UsedColumns(X.shape[1])
     X = columns.of(X)
@@ -93,7 +122,6 @@ def training_data(X, Y, sample_weight, label_weights: LabelWeights | None, optio
     if backend == "native" and sp.issparse(X) and isinstance(op, linops.Csr) and X.dtype == op.dtype:
         X = op.to_scipy()  # the sorted copy goes
     row_weight = options.C * (np.ones(1) if weight is None else weight)
-    check_range("expected C times the sample weights", row_weight, np.dtype(op.dtype))
     return TrainingData(X, Y, op, weight, row_weight, label_weights, columns)
 
 

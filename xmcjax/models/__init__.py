@@ -42,6 +42,7 @@ from xmcjax.models._predictions import prediction_file as prediction_file
 from xmcjax.models._predictions import read_predictions as read_predictions
 from xmcjax.models._predictions import write_predictions as write_predictions
 from xmcjax.models._predictor import Predictor as Predictor
+from xmcjax.models._rows import checked_rows as checked_rows
 from xmcjax.models._shard import checked_weights as checked_weights
 from xmcjax.models._temperature import fit_temperature as fit_temperature
 from xmcjax.models._vacant import check_vacant as check_vacant

@@ -11,7 +11,7 @@ import numpy as np
 from xmcjax import _sparse, native
 from xmcjax._arguments import flag, job_count, whole_number
 from xmcjax._fork import OwnLock, UnlockedCachedProperty
-from xmcjax._links import SIGMOID, link_of, log_probabilities
+from xmcjax._links import SIGMOID, likelihood_of, log_probabilities
 from xmcjax.models._arrays import ArrayModel
 from xmcjax.models._calibration import Calibration
 from xmcjax.models._index import INDEX, biases, opened
@@ -107,7 +107,7 @@ class Predictor:
         """
         k, link = whole_number("k", k, 1), None
         if flag("probabilities", probabilities):
-            link = self._link()
+            link = likelihood_of(getattr(self._model, "meta", {}))
         X = self._checked(X)
         weights = self._held().serving(X, self._threads)
         labels = np.full((X.shape[0], k), -1, np.int32)
@@ -151,15 +151,6 @@ class Predictor:
         for part in parts(X.shape[0], self.n_labels):
             scores[part] = weights.scores(weights.part(X, part), labels, threads=self._threads)
         return scores
-
-    def _link(self) -> str:
-        link = link_of(getattr(self._model, "meta", {}))
-        if link is None:
-            raise ValueError(
-                "probabilities: expected a model whose loss is a likelihood (logistic, or multinomial) or "
-                "that is calibrated, found another one"
-            )
-        return link
 
     def _checked(self, X):
         return checked_rows(X, self.n_features, self.dtype)

@@ -19,6 +19,10 @@ def checked_rows(X, n_features: int, dtype=None):
     Raises:
         TypeError: X is no matrix of real numbers.
         ValueError: X of another width, not two-dimensional, malformed, or not finite in that dtype.
+
+    Example:
+        >>> checked_rows([[1, 2]], 2, "float32").dtype
+        dtype('float32')
     """
     X = _sparse.matrix(X)
     if X.ndim != 2 or X.shape[1] != n_features:

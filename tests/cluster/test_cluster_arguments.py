@@ -1,0 +1,112 @@
+"""Arguments are refused in the words of one process, and before anything is sent."""
+
+import importlib
+import re
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.support.lanes import small
+from xmcjax import OneVsAllClassifier
+from xmcjax.cluster import predict_on_cluster, train_on_cluster
+from xmcjax.inits import INITS, Pretrained
+from xmcjax.lanes import LabelWeights, OneVsAll, train_one_vs_all
+from xmcjax.losses import MarginLoss
+from xmcjax.models import Predictor
+
+
+class NotConvex(MarginLoss):
+    def value(self, m):
+        return 2 - jnp.sin(m)
+
+
+X, Y = small()
+NAN = X.copy()
+NAN.data[3] = np.nan
+WRONG = {
+    "fewer rows": (X[:50], Y, {}, "expected as many rows in Y as in X, 50, got 200"),
+    "no rows": (X[:0], Y[:0], {}, "expected at least one row, got none"),
+    "a value": (NAN, Y, {}, "expected finite features, found NaN in row"),
+    "classes": (X, np.arange(200) % 4, {}, r"Y: expected a label matrix \[n, L\], got 1"),
+    "a label": (X, np.full((200, 3), np.nan), {}, "Y: expected finite entries, found nan in row 0, label 0"),
+    "labels": (X, Y, dict(labels=[0, 0]), "expected different labels .* a repeated one or one outside"),
+    "label weights": (
+        X,
+        Y,
+        dict(label_weights=LabelWeights(np.ones(5), np.ones(5))),
+        "expected weights of 30 labels, got 5",
+    ),
+    "weights": (X, Y, dict(sample_weight=np.ones(5)), r"expected sample_weight of shape \(200,\), got \(5,"),
+    "C": (X, Y, dict(sample_weight=np.full(200, 1e39)), "expected C times the sample weights from"),
+    "a loss": (X, Y, dict(options=OneVsAll(loss=NotConvex())), ".*convex"),
+}
+
+
+@pytest.fixture
+def unsent(monkeypatch):
+    """A cluster that data cannot be sent to."""
+    monkeypatch.setattr(importlib.import_module("xmcjax.cluster._train"), "Supply", None)
+    monkeypatch.setattr(importlib.import_module("xmcjax.cluster._dispatch").Dispatcher, "_submit", None)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("of") / "m"
+    with pytest.warns(UserWarning, match="have no positive rows"):
+        OneVsAllClassifier().fit(X, Y).save(folder)
+    return folder
+
+
+@pytest.mark.usefixtures("unsent")
+@pytest.mark.parametrize("case", WRONG)
+def test_what_one_process_refuses(client, case):
+    X, Y, more, said = WRONG[case]
+    more = {"options": OneVsAll(), **more}
+    with pytest.raises(ValueError, match=f"^{said}") as alone:
+        train_one_vs_all(X, Y, sink=[].append, **more)
+    with pytest.raises(ValueError, match=f"^{re.escape(str(alone.value))}$"):
+        train_on_cluster(client, X, Y, out=[].append, **more)
+
+
+@pytest.mark.usefixtures("unsent")
+def test_starts_that_do_not_fit(client, folder):
+    def refused(X, init, kind, said):
+        with pytest.raises(kind, match=said):
+            train_on_cluster(client, X, Y, OneVsAll(init=init), [].append)
+
+    refused(X, INITS["ova_primal_pp"](), ValueError, "init ova_primal_pp starts labels from the solutions of")
+    said = "m: expected a model of 90 features and 30 labels, found 100 and 30"
+    refused(X[:, :90], Pretrained(folder), ValueError, said)
+    refused(X, Pretrained(folder / "x"), FileNotFoundError, "x: expected a model, found no")
+    refused(X, Pretrained(), ValueError, "init 'pretrained' needs the directory of a model")
+
+
+@pytest.mark.usefixtures("unsent")
+@pytest.mark.parametrize(
+    ("rows", "more", "said"),
+    [
+        (X[:, :3], {}, "X: expected 100 features as in the model, found shape"),
+        (
+            NAN,
+            {},
+            "X: expected finite features, found nan",
+        ),
+        (np.ones(100), {}, "X: expected 100 features as in the model, found shape"),
+        (X, dict(probabilities=True), "probabilities: expected a model whose loss is a likelihood"),
+    ],
+)
+def test_rows_that_a_predictor_refuses(client, folder, rows, more, said):
+    with pytest.raises(ValueError, match=f"^{said}") as alone:
+        Predictor(folder).predict_topk(rows, 2, **more)
+    with pytest.raises(ValueError, match=f"^{re.escape(str(alone.value))}$"):
+        list(predict_on_cluster(client, folder, [rows], 2, **more))
+
+
+def test_rows_without_weight_are_no_matter(client):
+    results = [], []
+    weight = np.where(np.arange(200) % 3, 1.0, 0.0)
+    train_one_vs_all(X, Y, OneVsAll(), results[0].append, sample_weight=weight)
+    train_on_cluster(client, X, Y, OneVsAll(), results[1].append, sample_weight=weight)
+    values = [{r.label: r.value for r in found} for found in results]
+    np.testing.assert_equal(values[1], values[0])
