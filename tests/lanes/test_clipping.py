@@ -11,8 +11,7 @@ from tests.support.lanes import assert_same_bits, margins, small, train
 from tests.support.problems import needs_native
 from xmcjax import OneVsAllClassifier, inits, losses
 from xmcjax.data import load_svmlight
-from xmcjax.lanes import LabelWeights
-from xmcjax.lanes._clipping import NOTHING_RAISED
+from xmcjax.lanes import LabelWeights, Summary
 
 TIGHT = dict(tol=1e-8, init=inits.Zero())
 
@@ -187,7 +186,7 @@ def test_so_many_labels_are_looked_at(monkeypatch):
 
 
 def test_the_words_are_certain_where_all_were_looked_at():
-    raised = NOTHING_RAISED
+    raised = Summary().raised
     for label, rise in enumerate([0.0, 0.005, 0.02, 0.5]):
         raised = raised.with_label(label, rise)
     assert raised == (2, 3, 0.5, 3, 0)
