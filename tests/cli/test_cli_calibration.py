@@ -211,6 +211,13 @@ def test_other_programs_get_scores_and_are_told(calibrated, xmcjax, tmp_path):
     assert "the calibration is left out" in said.out and "solver_type L2R_L2LOSS_SVC" in out.read_text()
 
 
+def test_one_row_makes_no_calibration(xmcjax, tmp_path):
+    (tmp_path / "one.txt").write_text("1 3 2\n0 1:1\n")
+    train = ("train", "--train", tmp_path / "one.txt", "--model", tmp_path / "m", *SIGMOID)
+    xmcjax(*train).refused("--calibration: expected at least 2 rows, of which some are held out, got 1")
+    assert not (tmp_path / "m").exists()
+
+
 @pytest.mark.parametrize(
     ("system", "given", "said"),
     [

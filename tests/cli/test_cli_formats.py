@@ -1,6 +1,7 @@
 """Data, predictions and models in the formats of others, by the command line."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -303,6 +304,30 @@ def test_outputs_that_would_replace_inputs(xmcjax, sources, tmp_path):
     same = ("--out", tmp_path / "X.npz", "--out-labels", tmp_path / "X.npz")
     xmcjax("convert", *apart, *same).refused("--out-labels: expected another file than the data")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_of_import_and_merge_name_the_flags(xmcjax, tmp_path):
+    sp.save_npz(tmp_path / "W.npz", sp.csr_matrix(np.float32([[1, 0], [0, 1]])))
+    of = ("import", "--source", tmp_path / "W.npz", "--model", tmp_path / "m")
+    xmcjax(*of, "--format", "npz", "--bias", "nan").refused("--bias: expected a finite number, got nan")
+    xmcjax(*of, "--format", "liblinear", "--bias", 1).refused("error: --bias: a file of liblinear says it")
+    merge = ("merge", "--model", tmp_path / "m", "--parts")
+    xmcjax(*merge).refused("error: --parts: expected at least one directory, got none")
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("folder", ["sub", "sub/sub"])
+def test_no_model_is_made_in_another_one(xmcjax, files, model, tmp_path, folder):
+    shutil.copytree(model, tmp_path / "m")
+    before = sorted(tmp_path.rglob("*"))
+    place = tmp_path / "m" / folder
+    sp.save_npz(tmp_path / "W.npz", sp.csr_matrix(np.float32([[1, 0], [0, 1]])))
+    said = f"{place}: expected a directory outside other models, found one in {tmp_path / 'm'}"
+    xmcjax("import", "--source", tmp_path / "W.npz", "--format", "npz", "--model", place).refused(said)
+    xmcjax("train", "--train", files / "train.txt", "--model", place).refused(said)
+    assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "W.npz"])
+    (tmp_path / "m" / "manifest.json").write_text("{}")  # of another program
+    xmcjax("import", "--source", tmp_path / "W.npz", "--format", "npz", "--model", place).done()
 
 
 def test_a_model_that_is_not_linear(xmcjax, sources, tmp_path):

@@ -137,6 +137,9 @@ def test_folds_are_even_for_each_class_and_part_the_rows_of_rare_labels():
 def test_folds_that_nothing_can_be_calibrated_by_are_refused():
     with pytest.raises(ValueError, match=r"^cv: expected at most 3, the number of rows, got 4$"):
         Calibrator.folds(np.ones((3, 1)), 4)
+    for n in (0, 1):
+        with pytest.raises(ValueError, match=f"^calibration: expected at least 2 rows, .* got {n}$"):
+            Calibrator.folds(np.ones((n, 1)), 5)
     with pytest.raises(ValueError, match=r"^calibration: expected a label with positive rows in two folds"):
         Calibrator.folds(np.eye(4), 2)
     Calibrator.folds(np.array([[1, 0], [1, 0], [0, 1], [0, 0]]), 2, [0])

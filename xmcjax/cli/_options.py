@@ -268,7 +268,7 @@ def make_entry(table: Mapping[str, type], flag: str, options: Any) -> Any:
         options: a frozen dataclass of flags.
 
     Raises:
-        ValueError: a flag is set that belongs to other entries of the table.
+        ValueError: a flag is set that belongs to other entries of the table, or out of range.
     """
     name = getattr(options, flag)
     defaults = {field.name: field.default for field in dataclasses.fields(options)}
@@ -286,7 +286,15 @@ def make_entry(table: Mapping[str, type], flag: str, options: Any) -> Any:
             raise ValueError(
                 f"{flag_of(option, value)} is for --{flag} {' or '.join(entries)}, got --{flag} {name}"
             )
-    return table[name](**values)
+    try:
+        return table[name](**values)
+    except ValueError as error:
+        text = str(error)
+        for option in values:
+            if re.search(rf"\b{option}\b", text):
+                flag = flag_of(option, defaults[option])
+                raise ValueError(f"{flag}: {text.removeprefix(f'{option}: ')}") from error
+        raise
 
 
 if TYPE_CHECKING:

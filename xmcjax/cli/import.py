@@ -46,7 +46,12 @@ def run(options: Options) -> None:
     with seekable(options.source, memory) as source:
         if source != options.source and options.format == "dismec":
             raise ValueError(f"--source: expected a file with its weights beside it, got {options.source}")
-        model = import_model(source, options.model, options.format, bias=options.bias, max_memory=memory)
+        try:
+            model = import_model(source, options.model, options.format, bias=options.bias, max_memory=memory)
+        except ValueError as error:
+            if not str(error).startswith("bias: "):
+                raise
+            raise ValueError(f"--{error}") from error
     found = f"{model.n_features:,} features, {model.n_labels:,} labels, {model.dtype}"
     dtype = model.dtype.name
     _report.print_field("problem", found, features=model.n_features, labels=model.n_labels, dtype=dtype)

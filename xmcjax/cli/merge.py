@@ -33,6 +33,8 @@ class Options:
 
 def run(options: Options) -> None:
     """Joins and shows the size."""
+    if not options.parts:
+        raise ValueError("--parts: expected at least one directory, got none")
     merged = merge_models(options.parts, options.model, resume=options.resume)
     _report.print_field(
         "labels", f"{merged.n_labels:,} of {len(options.parts)} parts", labels=merged.n_labels

@@ -176,13 +176,15 @@ class Calibrator:
                 stay as they are, as such labels do among others.
 
         Raises:
-            ValueError, TypeError: another number of folds; a malformed matrix; rows of two folds for no label
-                of Y, or for none of `labels` although they have rows, so that there is nothing to calibrate
-                by.
+            ValueError, TypeError: another number of folds; fewer than two rows; a malformed matrix; rows of
+                two folds for no label of Y, or for none of `labels` although they have rows, so that there is
+                nothing to calibrate by.
         """
         cv, Y = whole_number("cv", cv, 2), _label_matrix(Y)
         n, n_labels = Y.shape
         labels = None if labels is None else whole_numbers(labels, "labels", n_labels)
+        if n < 2:
+            raise ValueError(f"calibration: expected at least 2 rows, of which some are held out, got {n}")
         if cv > n:
             raise ValueError(f"cv: expected at most {n}, the number of rows, got {cv}")
         counts = _counts(Y)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from xmcjax.data import make_folder
 from xmcjax.models import _manifest
+from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._lock import DirectoryLock
 from xmcjax.models._manifest import ARRAYS, CALIBRATION, MANIFEST, NAMES, TRANSFORMS
 
@@ -30,6 +31,7 @@ def check_vacant(
 
     Raises:
         FileExistsError: it holds anything.
+        ValueError: it is within the directory of another model.
         OSError: it is a file, or cannot be read.
 
     Example:
@@ -45,6 +47,9 @@ def check_vacant(
     """
     directory = Path(directory)
     _manifest.check_directory(directory)
+    for above in Path(os.path.realpath(directory)).parents:
+        if _holds_model(above):
+            raise ValueError(f"{directory}: expected a directory outside other models, found one in {above}")
     names = set(os.listdir(directory)) if directory.exists() else set()
     if unfinished:
         names -= unfinished_files(directory, names)
@@ -54,6 +59,16 @@ def check_vacant(
         raise FileExistsError(
             f"{directory}: expected a new or empty directory, found {holds}{hint} (nothing was changed)"
         )
+
+
+def _holds_model(directory: Path) -> bool:
+    if not (directory / MANIFEST).is_file():
+        return False
+    try:
+        content, _ = _manifest.unsealed(directory / MANIFEST)
+    except (ModelFormatError, OSError):  # other programs have files of that name
+        return False
+    return isinstance(content, dict) and content.get("format") in (_manifest.FORMAT, _manifest.KERNEL_FORMAT)
 
 
 def unfinished_files(directory: Path, names: set[str]) -> set[str]:
