@@ -61,9 +61,9 @@ class LoneLane {
   using W = Wide<T>;
 
  public:
-  // `row(i, z, m, y, c, o)` sets the numbers of a row, z = 0 in a fresh lane: it has no loss to compare with.
-  template <class Loss, class F>
-  void take(const Loss& loss, int64_t rows, bool fresh, bool shifted, F&& row) {
+  // `row(i, z, m, y, c, o)` sets the numbers of a row, z = 0 in a fresh lane.
+  template <class F>
+  void take(int64_t rows, bool shifted, F&& row) {
     rows_ = rows, shifted_ = shifted;
     for (auto* v : {&z_, &m_, &y_, &c_, &before_}) v->resize(whole<T>(rows));
     if (shifted) shift_.resize(whole<T>(rows));
@@ -73,9 +73,15 @@ class LoneLane {
       z_[i] = m_[i] = c_[i] = 0, y_[i] = 1;
       if (shifted) shift_[i] = 0;
     }
-    for (int64_t i = 0; i < rows; i += R) {
+  }
+
+  // A fresh lane has no loss to compare with.
+  template <class Loss>
+  void begin(const Loss& loss, bool fresh) {
+    for (int64_t i = 0; i < rows_; i += R) {
       const W z = load_wide(&z_[i]), y = load_wide(&y_[i]), c = load_wide(&c_[i]);
-      store_wide(&before_[i], fresh ? W{} : loss_before(loss, shifted ? z + load_wide(&shift_[i]) : z, y, c));
+      store_wide(&before_[i],
+                 fresh ? W{} : loss_before(loss, shifted_ ? z + load_wide(&shift_[i]) : z, y, c));
     }
   }
 

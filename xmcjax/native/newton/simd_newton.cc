@@ -9,6 +9,8 @@
 // depend on its neighbours.
 //
 // lane_tile.h has the arrays of a tile and the product, tile_directions.h how a step ends.
+#include <algorithm>
+
 #include "newton/margin_losses.h"
 #include "newton/tile_directions.h"
 
@@ -21,12 +23,13 @@ class NewtonTile : protected TileDirections<T> {
  protected:
   using Base = TileDirections<T>;
   using Base::a_, Base::any_broad_, Base::beta_, Base::broad_, Base::constant_weight_, Base::direction_,
-      Base::first_, Base::fresh_, Base::kAhead, Base::N, Base::own_, Base::padded_, Base::plane_,
-      Base::running_, Base::s_, Base::stride_, Base::t_, Base::wide_, Base::width_, Base::X_, Base::z_,
-      Base::begin_search, Base::close_lists, Base::close_step, Base::close_tile, Base::for_blocks,
-      Base::gather, Base::gradient, Base::lanes_of, Base::margins_after, Base::most_active, Base::move,
-      Base::multiply, Base::multiply_two, Base::open_lists, Base::open_tile, Base::prefetch,
-      Base::running_lanes, Base::solve_broad, Base::solve_lane, Base::solved, Base::take_gradient;
+      Base::first_, Base::fresh_, Base::highest_, Base::kAhead, Base::longest_, Base::lowest_, Base::N,
+      Base::own_, Base::padded_, Base::plane_, Base::running_, Base::s_, Base::stride_, Base::t_, Base::wide_,
+      Base::width_, Base::X_, Base::y_, Base::z_, Base::begin_search, Base::close_lists, Base::close_step,
+      Base::close_tile, Base::for_blocks, Base::gather, Base::gradient, Base::lanes_of, Base::margins,
+      Base::margins_after, Base::most_active, Base::move, Base::multiply, Base::multiply_two,
+      Base::open_lists, Base::open_tile, Base::prefetch, Base::running_lanes, Base::solve_broad,
+      Base::solve_lane, Base::solved, Base::take_gradient;
 
  public:
   // `gathers`: whether the loss vanishes beyond the margin, so that the rows near it are gathered.
@@ -56,10 +59,17 @@ class NewtonTile : protected TileDirections<T> {
   }
 
  protected:
-  // False where the search has left the box in which the rows were gathered.
-  virtual bool search_near(int l) = 0;
-  // The lanes that look at all rows, together or, where they are few, one by one.
-  virtual void search_wide() = 0;
+  using PlaneTotals = double[kPlaneSums][N];  // in the order of PlaneSums
+
+  // At a point of the search the sums of a lane over the rows near it, and those of the lane that is worked on alone,
+  // once it has begun.
+  virtual PlaneSums near_sums(int l, T t, T beta) const = 0;
+  virtual void begin_alone(int l) = 0;
+  virtual PlaneSums alone_sums(T t, T beta) const = 0;
+  // Of the register of lanes from `part` on over some rows: the losses that all passes compare with, and the sums, which
+  // are added to the totals.
+  virtual void take_before(int part, int64_t first, int64_t last) = 0;
+  virtual void add_sums(int part, int64_t first, int64_t last, PlaneTotals& totals) const = 0;
   // The active rows of a lane among those near, with its value and sums.
   virtual void list_active(int l) = 0;
   // The same for the lanes that looked at all rows, or that have many active ones. Those with many are broad:
@@ -127,6 +137,67 @@ class NewtonTile : protected TileDirections<T> {
     }
   }
 
+  // False where the search has left the box in which the rows were gathered.
+  bool search_near(int l) {
+    PlaneSearch<T>& plane = plane_[l];
+    while (plane.searching()) {
+      if (plane.t() > longest_[l] || plane.beta() > highest_[l] || plane.beta() < lowest_[l]) return false;
+      plane.advance(near_sums(l, plane.t(), plane.beta()));
+    }
+    return true;
+  }
+
+  // The lanes that look at all rows, together or, where they are few, one by one.
+  void search_wide() {
+    constexpr unsigned kRegisterLanes = ~(~0u << kWide<T>);
+    // A pass over the tile is worth about so many over single lanes.
+    const int few = gathers_ ? 1 : N / 4;
+    const auto searches = [&](int l) { return running_[l] && wide_[l] && plane_[l].searching(); };
+    for (bool first_pass = true;; first_pass = false) {
+      unsigned lanes = 0;
+      for (int l = 0; l < width_; ++l) {
+        t_[l] = plane_[l].t(), beta_[l] = plane_[l].beta();
+        lanes |= unsigned(searches(l)) << l;
+      }
+      if (__builtin_popcount(lanes) <= few) {
+        for (int l = 0; l < width_; ++l)
+          if (lanes >> l & 1) search_alone(l);
+        return;
+      }
+      const bool keeps = first_pass && !gathers_;
+      if (keeps) s_.before.resize(X_.n * N);
+      PlaneTotals totals{};
+      const Poll poll;
+      for (int64_t first = 0; first < X_.n; first += kRowsOfSum) {
+        const int64_t last = first + kRowsOfSum < X_.n ? first + kRowsOfSum : X_.n;
+        for (int part = 0; part < N; part += kWide<T>) {
+          if (!(lanes >> part & kRegisterLanes)) continue;
+          if (keeps) take_before(part, first, last);
+          add_sums(part, first, last, totals);
+        }
+        poll(kPasses * kRowsOfSum);
+      }
+      for (int l = 0; l < width_; ++l)
+        if (lanes >> l & 1)
+          plane_[l].advance(
+              {totals[0][l], totals[1][l], totals[2][l], totals[3][l], totals[4][l], totals[5][l]});
+    }
+  }
+
+  void search_alone(int l) {
+    const Broadcast<T>&c = a_.weight, &o = a_.shift;
+    const int64_t number = first_ + l;
+    s_.lone.take(X_.n, o.data != nullptr, [&](int64_t i, T& z, T& m, T& y, T& weight, T& shift) {
+      z = fresh_[l] ? T(0) : z_[i * stride_ + l];
+      m = margins(i)[l];
+      y = T(y_[i * stride_ + l]);
+      weight = c.data[i * c.row_stride + number * c.lane_stride];
+      if (o.data) shift = o.data[i * o.row_stride + number * o.lane_stride];
+    });
+    begin_alone(l);
+    while (plane_[l].searching()) plane_[l].advance(alone_sums(plane_[l].t(), plane_[l].beta()));
+  }
+
   // z += t m + β, the value, and the rows whose slope or curvature is not zero.
   void collect_active() {
     unsigned wide = 0;
@@ -158,10 +229,10 @@ template <class T, class Loss>
 class TileOfLoss final : public NewtonTile<T> {
   using Base = NewtonTile<T>;
   using Base::a_, Base::any_broad_, Base::beta_, Base::broad_, Base::constant_weight_, Base::curvature_sum_,
-      Base::first_, Base::fresh_, Base::highest_, Base::kept_, Base::longest_, Base::loss_value_,
-      Base::lowest_, Base::N, Base::own_, Base::plane_, Base::running_, Base::s_, Base::slope_sum_,
-      Base::stride_, Base::t_, Base::wide_, Base::width_, Base::X_, Base::y_, Base::z_, Base::lanes_of,
+      Base::first_, Base::fresh_, Base::kept_, Base::loss_value_, Base::N, Base::own_, Base::s_,
+      Base::slope_sum_, Base::stride_, Base::t_, Base::width_, Base::X_, Base::y_, Base::z_, Base::lanes_of,
       Base::margins, Base::margins_after, Base::most_active;
+  using typename Base::PlaneTotals;
   using V = Vec<T>;
 
  public:
@@ -181,65 +252,11 @@ class TileOfLoss final : public NewtonTile<T> {
     curvature *= c;
   }
 
-  bool search_near(int l) override {
-    PlaneSearch<T>& plane = plane_[l];
-    while (plane.searching()) {
-      if (plane.t() > longest_[l] || plane.beta() > highest_[l] || plane.beta() < lowest_[l]) return false;
-      plane.advance(own_.near[l].sums(loss_, plane.t(), plane.beta(), fresh_[l]));
-    }
-    return true;
+  PlaneSums near_sums(int l, T t, T beta) const override {
+    return own_.near[l].sums(loss_, t, beta, fresh_[l]);
   }
-
-  void search_wide() override {
-    constexpr unsigned kRegisterLanes = ~(~0u << kWide<T>);
-    // A pass over the tile is worth about so many over single lanes.
-    constexpr int kFew = Loss::kVanishes ? 1 : N / 4;
-    const auto searches = [&](int l) { return running_[l] && wide_[l] && plane_[l].searching(); };
-    for (bool first_pass = true;; first_pass = false) {
-      unsigned lanes = 0;
-      for (int l = 0; l < width_; ++l) {
-        t_[l] = plane_[l].t(), beta_[l] = plane_[l].beta();
-        lanes |= unsigned(searches(l)) << l;
-      }
-      if (__builtin_popcount(lanes) <= kFew) {
-        for (int l = 0; l < width_; ++l)
-          if (lanes >> l & 1) search_alone(l);
-        return;
-      }
-      const bool keeps = first_pass && !Loss::kVanishes;
-      if (keeps) s_.before.resize(X_.n * N);
-      PlaneTotals totals{};
-      const Poll poll;
-      for (int64_t first = 0; first < X_.n; first += kRowsOfSum) {
-        const int64_t last = first + kRowsOfSum < X_.n ? first + kRowsOfSum : X_.n;
-        for (int part = 0; part < N; part += kWide<T>) {
-          if (!(lanes >> part & kRegisterLanes)) continue;
-          if (keeps) take_before(part, first, last);
-          add_sums(part, first, last, totals);
-        }
-        poll(kPasses * kRowsOfSum);
-      }
-      for (int l = 0; l < width_; ++l)
-        if (lanes >> l & 1)
-          plane_[l].advance(
-              {totals[0][l], totals[1][l], totals[2][l], totals[3][l], totals[4][l], totals[5][l]});
-    }
-  }
-
-  void search_alone(int l) {
-    LoneLane<T>& lane = s_.lone;
-    const Broadcast<T>&c = a_.weight, &o = a_.shift;
-    const int64_t number = first_ + l;
-    lane.take(loss_, X_.n, fresh_[l], o.data != nullptr,
-              [&](int64_t i, T& z, T& m, T& y, T& weight, T& shift) {
-                z = fresh_[l] ? T(0) : z_[i * stride_ + l];
-                m = margins(i)[l];
-                y = T(y_[i * stride_ + l]);
-                weight = c.data[i * c.row_stride + number * c.lane_stride];
-                if (o.data) shift = o.data[i * o.row_stride + number * o.lane_stride];
-              });
-    while (plane_[l].searching()) plane_[l].advance(lane.sums(loss_, plane_[l].t(), plane_[l].beta()));
-  }
+  void begin_alone(int l) override { s_.lone.begin(loss_, fresh_[l]); }
+  PlaneSums alone_sums(T t, T beta) const override { return s_.lone.sums(loss_, t, beta); }
 
   static Wide<T> loaded_register(const T* p) {
     if constexpr (kWide<T> == N) return loaded(p);
@@ -263,15 +280,14 @@ class TileOfLoss final : public NewtonTile<T> {
     return select(register_of<T>(kept_, part), loss, Wide<T>{});
   }
   // Those of some rows are kept for all passes where they cost more than to be read.
-  void take_before(int part, int64_t first, int64_t last) {
+  void take_before(int part, int64_t first, int64_t last) override {
     for (int64_t i = first; i < last; ++i)
       store_wide(&s_.before[i * N + part],
                  before(part, row_of(part, i), load_signs_wide<T>(y_ + i * stride_ + part)));
   }
 
-  using PlaneTotals = double[kPlaneSums][N];  // in the order of PlaneSums
-  // Adds the sums over some rows for a register of lanes, whose six sums stay in registers.
-  void add_sums(int part, int64_t first, int64_t last, PlaneTotals& totals) const {
+  // The six sums stay in registers.
+  void add_sums(int part, int64_t first, int64_t last, PlaneTotals& totals) const override {
     using W = Wide<T>;
     const W t = register_of<T>(t_, part), beta = register_of<T>(beta_, part);
     W sums[kPlaneSums] = {};
@@ -345,28 +361,22 @@ class TileOfLoss final : public NewtonTile<T> {
   const Loss loss_;
 };
 
-template <class T, class Loss>
-void step_tiles(const NewtonArgs<T>& args) {
-  ScratchLoan<T> loan;
-  Scratch<T>& scratch = *loan;
-  constexpr int64_t N = kLanes<T>;
-  for (int64_t t = 0; t < args.lanes; t += 2 * N) {
-    const int64_t lanes = args.lanes - t;
-    TileOfLoss<T, Loss> one(args, t, lanes < N ? lanes : N, scratch, scratch.tile[0]);
-    TileOfLoss<T, Loss> other(args, t + N,
-                              lanes < N       ? 0
-                              : lanes < 2 * N ? lanes - N
-                                              : N,
-                              scratch, scratch.tile[1]);
-    NewtonTile<T>::step(one, other);
-  }
-}
-
 }  // namespace
 
 template <class T>
 void newton_step(const NewtonArgs<T>& args) {
-  with_loss<T>(args.loss, [&](auto loss) { step_tiles<T, typename decltype(loss)::type>(args); });
+  ScratchLoan<T> loan;
+  Scratch<T>& scratch = *loan;
+  constexpr int64_t N = kLanes<T>;
+  for (int64_t t = 0; t < args.lanes; t += 2 * N) {
+    const int64_t lanes = std::min(args.lanes - t, 2 * N), width = std::min(lanes, N);
+    with_loss<T>(args.loss, [&](auto loss) {
+      using Tile = TileOfLoss<T, typename decltype(loss)::type>;
+      Tile one(args, t, width, scratch, scratch.tile[0]);
+      Tile other(args, t + N, lanes - width, scratch, scratch.tile[1]);
+      NewtonTile<T>::step(one, other);
+    });
+  }
 }
 
 template void newton_step<float>(const NewtonArgs<float>&);

@@ -281,8 +281,10 @@ class LaneOfLoss final : public PenalisedLane<T> {
   const Loss loss_;
 };
 
-template <class T, class Loss>
-void step_lanes(const NewtonArgs<T>& a) {
+}  // namespace
+
+template <class T>
+void penalised_step(const NewtonArgs<T>& a) {
   constexpr int N = kLanes<T>;
   PenalisedScratch<T> s;
   for (int64_t t = 0; t < a.lanes; t += N) {
@@ -298,15 +300,10 @@ void step_lanes(const NewtonArgs<T>& a) {
       store(&s.margins[i * N], row_dot_tile(a.X, i, s.tile.data(), N));
     for (int64_t l = t; l < t + width; ++l)
       if (a.status[l] == kFresh || a.status[l] == kRunning)
-        LaneOfLoss<T, Loss>(a, l, s).step(s.margins.data() + (l - t));
+        with_loss<T>(a.loss, [&](auto loss) {
+          LaneOfLoss<T, typename decltype(loss)::type>(a, l, s).step(s.margins.data() + (l - t));
+        });
   }
-}
-
-}  // namespace
-
-template <class T>
-void penalised_step(const NewtonArgs<T>& args) {
-  with_loss<T>(args.loss, [&](auto loss) { step_lanes<T, typename decltype(loss)::type>(args); });
 }
 
 template void penalised_step<float>(const NewtonArgs<float>&);
