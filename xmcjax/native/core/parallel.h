@@ -1,10 +1,11 @@
 // A loop on several threads, and threads that go on together.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <thread>
 #include <type_traits>
 
 namespace xmcjax {
@@ -47,7 +48,7 @@ struct Gate {
     for (int look = 0; met.load(std::memory_order_acquire) == before; ++look) {
       if (look < kLooks) continue;
       if (enough()) return false;
-      std::this_thread::yield();
+      sched_yield();
     }
     return true;
   }

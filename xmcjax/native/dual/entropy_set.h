@@ -17,9 +17,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 
+#include "core/largest.h"
 #include "dual/instance_sets.h"
 
 namespace xmcjax::XMCJAX_ISA {
@@ -55,8 +55,8 @@ struct Margins {
 // E of margins; -inf where there are fewer than k. The k largest are sorted.
 inline double capped_logsumexp(double* a, int64_t count, int64_t k) {
   if (count < k) return -std::numeric_limits<double>::infinity();
-  std::nth_element(a, a + (k - 1), a + count, std::greater<double>());
-  std::sort(a, a + k, std::greater<double>());
+  largest_first(a, k - 1, count);
+  std::sort(a, a + k, [](double one, double other) { return one > other; });
   // the others and the k-th, relative to it
   double z = 1;
   for (int64_t j = k; j < count; ++j) z += std::exp(a[j] - a[k - 1]);
@@ -187,7 +187,7 @@ class TopKEntropy {
       if (v.b[j] > -std::numeric_limits<T>::infinity()) a[count++] = margin(v, j);
     std::memset(v.next, 0, v.padded * sizeof(T));
     if (count < k_) return;
-    std::nth_element(a, a + (k_ - 1), a + count, std::greater<double>());
+    largest_first(a, k_ - 1, count);
     const entropy::Margins margins{a, count, *std::max_element(a, a + k_), a[k_ - 1]};
     const double c = r * norm2;
     double logit = std::clamp(margins.largest, -30.0, 30.0), theta = std::numeric_limits<double>::quiet_NaN();

@@ -22,9 +22,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 
+#include "core/largest.h"
 #include "core/simd.h"
 #include "projections/projection_math.h"
 
@@ -162,8 +162,7 @@ template <class T>
 inline double sum_of_largest(const T* h, int64_t m, int64_t k, bool positive, double* work) {
   const projection::Peaks<T> peaks(h, m);
   const List list = projection::gather(h, m, double(peaks.bound(k)), 0, work);
-  if (k < list.count)
-    std::nth_element(list.value, list.value + (k - 1), list.value + list.count, std::greater<double>());
+  if (k < list.count) largest_first(list.value, k - 1, list.count);
   double s = 0;
   for (int64_t j = 0; j < k; ++j) s += positive ? std::max(list.value[j], 0.0) : list.value[j];
   return s;

@@ -62,28 +62,9 @@ class DualPointByRow : public DualPoint {
  public:
   using DualPoint::DualPoint;
 
-  int64_t alpha_count() const override {
-    std::vector<DualEntry> row;
-    int64_t count = 0;
-    for (int64_t i = 0; i < n_; ++i) count += int64_t(taken(i, row).size());
-    return count;
-  }
-  void get_alpha(int64_t* offset, int32_t* index, double* value) const override {
-    std::vector<DualEntry> row;
-    int64_t at = offset[0] = 0;
-    for (int64_t i = 0; i < n_; offset[++i] = at)
-      for (const DualEntry& e : taken(i, row)) index[at] = e.c, value[at++] = e.value;
-  }
-  void set_alpha(const int64_t* offset, const int32_t* index, const double* value) override {
-    std::vector<DualEntry> row;
-    clear();
-    for (int64_t i = 0; i < n_; ++i) {
-      row.clear();
-      for (int64_t p = offset[i]; p < offset[i + 1]; ++p) row.push_back({index[p], value[p]});
-      put_row(i, row);
-    }
-    settle_alpha();
-  }
+  int64_t alpha_count() const override;
+  void get_alpha(int64_t* offset, int32_t* index, double* value) const override;
+  void set_alpha(const int64_t* offset, const int32_t* index, const double* value) override;
 
  protected:
   virtual void take_row(int64_t i, std::vector<DualEntry>& row) const = 0;
@@ -92,11 +73,7 @@ class DualPointByRow : public DualPoint {
   virtual void settle_alpha() = 0;  // after all rows
 
  private:
-  const std::vector<DualEntry>& taken(int64_t i, std::vector<DualEntry>& row) const {
-    row.clear();
-    take_row(i, row);
-    return row;
-  }
+  const std::vector<DualEntry>& taken(int64_t i, std::vector<DualEntry>& row) const;
 };
 
 // Coordinate ascent.

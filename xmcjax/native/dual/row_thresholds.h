@@ -12,11 +12,10 @@
 // rest in a few rounds, the search of projection_math.h is made for the one instance.
 #pragma once
 
-#include <algorithm>
-#include <functional>
 #include <limits>
 #include <vector>
 
+#include "core/largest.h"
 #include "core/simd.h"
 #include "projections/projection_math.h"
 
@@ -45,7 +44,7 @@ class Column {
   // The k largest come first, in no order.
   const std::vector<double>& with_largest_first(int64_t k) {
     sorted_ = value_;
-    std::nth_element(sorted_.begin(), sorted_.begin() + (k - 1), sorted_.end(), std::greater<double>());
+    largest_first(sorted_.data(), k - 1, int64_t(sorted_.size()));
     return sorted_;
   }
 

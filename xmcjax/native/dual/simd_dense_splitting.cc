@@ -7,13 +7,13 @@
 // A block of instances passes through both products and the row map while it is in the cache. Scores and dual variables
 // are of T, sums over instances and what is [classes, features] are in double.
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <vector>
 
 #include "core/aligned.h"
 #include "core/interrupt.h"
 #include "core/isa.h"
+#include "core/largest.h"
 #include "core/parallel.h"
 #include "core/simd.h"
 #include "dual/row_thresholds.h"
@@ -207,7 +207,7 @@ class DenseSplitting {
       std::vector<T> h(m_);
       for (int l = 0; l < N; ++l) {
         for (int64_t c = 0; c < m_; ++c) h[c] = std::max(z[c * rows_ + l] + shift[l], least);
-        std::nth_element(h.begin(), h.begin() + (a_.k - 1), h.end(), std::greater<T>());
+        largest_first(h.data(), a_.k - 1, m_);
         for (int64_t j = 0; j < a_.k; ++j) sum[l] += h[j];
       }
     }

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/largest.h"
 #include "dual/entropy_set.h"
 #include "dual/instance_features.h"
 #include "dual/instance_sets.h"
@@ -203,7 +204,7 @@ class Lane {
     double* work = work_.get();
     const int64_t kept = dual_.slots();
     for (int64_t j = 0; j < m_; ++j) work[j] = double(b[j]);
-    std::nth_element(work, work + (kept - 1), work + m_, std::greater<double>());
+    largest_first(work, kept - 1, m_);
     const T least = T(work[kept - 1]);
     int64_t equal = kept;
     for (int64_t j = 0; j < m_; ++j) equal -= b[j] > least;
@@ -395,7 +396,7 @@ std::unique_ptr<Features<T>> features_of(const InstanceDualArgs<T>& args, int64_
     block = Class<T>::kInBlocks ? std::max<int64_t>(1, std::min(args.block, args.n)) : 1; \
     return std::make_unique<Class<T>>(args, weights, block);
 #include "interface/ids.def"
-    default: throw UnknownId("features", args.features);
+    default: unknown_id("features", args.features);
   }
 }
 
@@ -406,7 +407,7 @@ std::unique_ptr<Lane<T>> lane_of(const InstanceDualArgs<T>& args, int64_t lane, 
 #define XMCJAX_SET(name, Class) \
   case k##Class: return std::make_unique<LaneOfSet<T, Class<T>>>(args, lane, features, block);
 #include "interface/ids.def"
-    default: throw UnknownId("sets", args.set);
+    default: unknown_id("sets", args.set);
   }
 }
 

@@ -25,6 +25,11 @@ enum Ended : int32_t {
   kBadArgument = 5
 };
 
+// The caller has other numbers than this library.
+struct UnknownId : std::invalid_argument {
+  UnknownId(const char* list, int64_t id);
+};
+
 // A call that is given something else than its declaration says; the sentence says what.
 struct BadArgument : std::invalid_argument {
   using std::invalid_argument::invalid_argument;

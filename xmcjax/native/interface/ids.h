@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <stdexcept>
 
 namespace xmcjax {
 
@@ -35,14 +34,12 @@ enum FeaturesId : int32_t {
 };
 #undef XMCJAX_NUMBER
 
-// The caller has other numbers than this library.
-struct UnknownId : std::invalid_argument {
-  UnknownId(const char* list, int64_t id);
-};
+// Throws UnknownId of guard.h.
+[[noreturn]] void unknown_id(const char* list, int64_t id);
 
 // `id` if it is below `count`, that of a list.
 inline int32_t known(int64_t id, int32_t count, const char* list) {
-  if (id < 0 || id >= count) throw UnknownId(list, id);
+  if (id < 0 || id >= count) unknown_id(list, id);
   return int32_t(id);
 }
 

@@ -14,6 +14,8 @@ UnknownId::UnknownId(const char* list, int64_t id)
     : std::invalid_argument(std::string("a number of the ") + list + " of ids.def, got " +
                             std::to_string(id)) {}
 
+void unknown_id(const char* list, int64_t id) { throw UnknownId(list, id); }
+
 namespace {
 
 int64_t count(const Array& array) {

@@ -117,7 +117,7 @@ void with_loss(int32_t id, F&& f) {
 #define XMCJAX_LOSS(name, Class) \
   case k##Class: return f(Type<OfScore<T, Class<T>>>());
 #include "interface/ids.def"
-    default: throw UnknownId("losses", id);
+    default: unknown_id("losses", id);
   }
 }
 

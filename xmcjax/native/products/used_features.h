@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <numeric>
 
 #include "core/aligned.h"
 #include "core/arrays.h"
+#include "core/largest.h"
 
 namespace xmcjax::XMCJAX_ISA {
 
@@ -36,7 +36,7 @@ struct UsedFeatures {
   int64_t beyond(int64_t most) const {
     if (most >= count()) return 0;
     Array<int32_t> rest = entries;
-    std::nth_element(rest.begin(), rest.begin() + most, rest.end(), std::greater<>());
+    largest_first(rest.data(), most, count());
     return std::accumulate(rest.begin() + most, rest.end(), int64_t(0));
   }
 

@@ -12,9 +12,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 
+#include "core/largest.h"
 #include "core/simd.h"
 #include "projections/lists.h"
 
@@ -121,7 +121,7 @@ struct Peaks {
     if (4 * k > 3 * N) {
       T all[kParts * N];
       for (int i = 0; i < kParts; ++i) store_wide(all + i * N, part[i]);
-      std::nth_element(all, all + (k - 1), all + kParts * N, std::greater<T>());
+      largest_first(all, k - 1, kParts * N);
       return all[k - 1];
     }
     Wide<T> v = together();
@@ -230,7 +230,7 @@ inline double kth_largest(List list, int64_t k) {
     double sample[kSample];
     for (int i = 0; i < kSample; ++i) sample[i] = list.value[(2 * i + 1) * list.count / (2 * kSample)];
     const int place = int(k * kSample / (list.count + 1));
-    std::nth_element(sample, sample + place, sample + kSample, std::greater<double>());
+    largest_first(sample, place, kSample);
     const double pivot = sample[place];
     const Sides sides(list, pivot, pivot, 0);
     if (k <= sides.above) {
@@ -242,7 +242,7 @@ inline double kth_largest(List list, int64_t k) {
       list = list.at_most(-above(-pivot), list.value);
     }
   }
-  std::nth_element(list.value, list.value + (k - 1), list.value + list.count, std::greater<double>());
+  largest_first(list.value, k - 1, list.count);
   return list.value[k - 1];
 }
 

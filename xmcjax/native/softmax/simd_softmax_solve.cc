@@ -2,13 +2,13 @@
 // (solvers/multinomial/_preconditioners.py), and the blocks of their preconditioner, one for each class.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <vector>
 
 #include "core/aligned.h"
 #include "core/interrupt.h"
 #include "core/isa.h"
+#include "core/largest.h"
 #include "core/parallel.h"
 #include "core/simd.h"
 #include "dual/cholesky.h"
@@ -164,7 +164,7 @@ class Block {
       const int64_t count = int64_t(some_.size()),
                     most = int64_t(double(count) * double(a_.most) / double(n_));
       const int64_t rank = std::min(most, count - 1);
-      std::nth_element(some_.begin(), some_.begin() + rank, some_.end(), std::greater<T>());
+      largest_first(some_.data(), rank, count);
       level = some_[rank];
     }
     chosen_.clear();
