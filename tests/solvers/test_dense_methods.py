@@ -69,6 +69,23 @@ def test_newton_follows_where_its_systems_are_large_too(formulation):
     assert found.status == Status.CONVERGED and found.gap <= 1e-3 and found.newton_steps > 0
 
 
+def test_one_against_the_rest_with_few_sparse_rows():
+    """Whose systems of Newton's method, one for each class, take longer than steps for all rows at once."""
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((600, 300)) < 0.1, rng.normal(size=(600, 300)) * np.logspace(0, 2, 300), 0)
+    told, X, y = [], sp.csr_matrix(X.astype(np.float32)), rng.integers(0, 3, 600)
+    found = md.run(X, y, formulation="ovr", C=10.0, observe=told.append)
+    methods = list(dict.fromkeys(progress.method for progress in told))
+    assert methods == ["coordinate ascent", "steps for all rows at once"] and found.newton_steps == 0
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3
+    assert "for 300 passes at most, then steps for all rows at once, because rows or features are few" in (
+        found.reason
+    )
+    # more rows for the features are Newton's
+    found = md.run(X[:, :150], y, formulation="ovr", C=10.0)
+    assert found.status == Status.CONVERGED and found.newton_steps > 0
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_separated_rows_end_before_newton_with_large_features(seed):
     """Whose dual variables are at their end long before the last gain above 0, of which each costs C."""

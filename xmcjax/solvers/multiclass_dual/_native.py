@@ -294,7 +294,8 @@ class Methods:
         if self._separate:
             # a Newton step factorises d³/3 for each class, several times as fast as a pass reads entries of X
             passes = _FACTOR * self._X.shape[1] ** 3 / max(self._rows.nnz, 1)
-            return max(_SEPARATE_PATIENCE, min(passes, _LONG_PATIENCE, _SHARE * self._most))
+            most = _HALF * self._most - _BRIEF if self._splits_late else _SHARE * self._most
+            return max(_SEPARATE_PATIENCE, min(passes, _LONG_PATIENCE, most))
         if self._small or self._formulation not in ("ww", "cs"):
             return _PATIENCE
         return min(_CLASS_PATIENCE * self._m, _LONG_PATIENCE, _SHARE * self._most)
@@ -306,16 +307,21 @@ class Methods:
 
     @property
     def _splits_late(self) -> bool:
-        """The same of Weston-Watkins and Crammer-Singer where the features are sparse.
+        """The same where the features are sparse, of Weston-Watkins, Crammer-Singer and one against the rest.
 
-        Ascent, which mostly ends there, has nearly all passes before where weights are many.
+        Ascent, which mostly ends there, has nearly all passes before where weights are many. Of one against
+        the rest Newton's method is faster with few features for the rows.
         """
-        return self._formulation in ("ww", "cs") and not multiplied_densely(self._rows) and self._fits
+        if self._formulation == "llw" or multiplied_densely(self._rows) or not self._fits:
+            return False
+        n, d = self._X.shape
+        return not (self._separate and self._small) or d * d > _COUPLED_ROWS * n
 
     @property
     def _splits_last(self) -> bool:
         """The same of one against the rest, where Newton's method comes before and may end too early."""
-        return self._separate and self._direct and not self._splits and self._fits
+        late = self._splits or self._splits_late
+        return self._separate and self._direct and not late and self._fits
 
     @property
     def _fits(self) -> bool:
