@@ -1,6 +1,7 @@
 """Every classifier can be saved and loaded: arguments, weights and predictions to the bit."""
 
 import copy
+import hashlib
 import json
 import pickle
 import shutil
@@ -404,7 +405,7 @@ def test_a_linear_model_with_other_parameters_is_refused(tmp_path, kind):
         ("parameters", {"mine": 1}),
         ("parameters", 3),
         ("parameters", {"C": {"object": "os", "fields": {}}}),
-        ("parameters", {"C": _deep()}),
+        ("parameters", {"C": "deep"}),
         ("target", "mine"),
         ("fit", {"status_": 99}),
         ("fit", {"status_": 1e400}),
@@ -413,7 +414,12 @@ def test_a_linear_model_with_other_parameters_is_refused(tmp_path, kind):
         ("system", "mine"),
     ):
         changed = content | {"meta": content["meta"] | {key: value}}
-        (tmp_path / "m" / "manifest.json").write_bytes(manifest.sealed(changed))
+        raw = manifest.sealed(changed)
+        if b'"deep"' in raw:  # deeper than any Python reads, and than any writes
+            head = raw.rpartition(b'"manifest_sha256": "')[0].replace(b'"deep"', b"[" * 10**5 + b"]" * 10**5)
+            head += b'"manifest_sha256": "'
+            raw = head + hashlib.sha256(head).hexdigest().encode() + b'"\n}\n'
+        (tmp_path / "m" / "manifest.json").write_bytes(raw)
         with pytest.raises(ModelFormatError, match=r"manifest\.json"):
             kind.load(tmp_path / "m")
 

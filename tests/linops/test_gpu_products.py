@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import jax
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support.gpu_targets import abstract_gpu
 from xmcjax import linops
 from xmcjax.linops import Grouped
 
@@ -125,15 +125,6 @@ def described(n, d, nonzeros, dtype):
     return Grouped(rows(n, d), rows(d, n), (n, d), "triton")
 
 
-def a_gpu():
-    """The context of a GPU that is described only, which jax 0.11 and later ask for."""
-    if jax.__version_info__ < (0, 11):
-        return contextlib.nullcontext()
-    device = jax.sharding.AbstractDevice(device_kind="NVIDIA H100", num_cores=132, platform="gpu")
-    mesh = jax.sharding.AbstractMesh((1,), ("device",), (jax.sharding.AxisType.Auto,), abstract_device=device)
-    return jax.sharding.use_abstract_mesh(mesh)
-
-
 @pytest.mark.parametrize(
     ("n", "d", "nonzeros", "lanes", "dtype"),
     [
@@ -149,7 +140,7 @@ def test_lowers_for_a_gpu(name, n, d, nonzeros, lanes, dtype):
     """To a kernel of Triton, at the sizes of real sets, beyond 2^31 entries and elements too."""
     D, V = (jax.ShapeDtypeStruct((rows, lanes), dtype) for rows in (n, d))
     F = described(n, d, nonzeros, dtype)
-    with a_gpu():
+    with abstract_gpu():
         text = jax.jit(PRODUCTS[name]).trace(F, D, V).lower(lowering_platforms=("cuda",)).as_text()
     assert text.count("xla.gpu.triton") == (2 if name == "gram_matmat" else 1)
     assert "stablehlo.while" not in text  # which an interpreted kernel would be

@@ -398,8 +398,10 @@ def test_lanes_that_the_device_has_no_room_for(monkeypatch, compilations):
         DeviceMemoryError, match=r"30 of 17 rows and 4 classes need .* free: float32 in place of"
     ):
         compiled(10, lambda: admm.init(lanes))
+    # XLA of jax 0.8 to 0.10 counts 196 KiB, that of 0.12 199
     said = (
-        r"30 of 17 rows and 4 classes need 196 KiB beside the features.*: about (\d+) lanes would fit; float"
+        r"30 of 17 rows and 4 classes need 19[69] KiB beside the features.*: about (\d+) lanes would fit; "
+        "float"
     )
     with pytest.raises(DeviceMemoryError, match=said) as refused:
         compiled(100_000, lambda: admm.init(lanes))

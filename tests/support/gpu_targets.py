@@ -7,6 +7,7 @@ looking for a GPU.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib.util
@@ -53,6 +54,15 @@ _TARGET = """gpu_device_info {{
 }}
 platform_name: "CUDA" dnn_version_info {{ major: 9 minor: 12 }} device_description_str: "{name}"
 """
+
+
+def abstract_gpu():
+    """The context of a GPU that is described only, which jax 0.11 and later ask for."""
+    if jax.__version_info__ < (0, 11):
+        return contextlib.nullcontext()
+    device = jax.sharding.AbstractDevice(device_kind="NVIDIA H100", num_cores=132, platform="gpu")
+    mesh = jax.sharding.AbstractMesh((1,), ("device",), (jax.sharding.AxisType.Auto,), abstract_device=device)
+    return jax.sharding.use_abstract_mesh(mesh)
 
 
 @functools.cache
