@@ -131,8 +131,8 @@ def test_what_training_runs_lowers_for_a_gpu(backend, penalty):
     if isinstance(op, linops.Grouped):
         op = dataclasses.replace(op, kernels="triton")
     block = device_block(op, 256, penalty=penalty)
-    step = newton_cg.advance.__wrapped__.trace(block._problem, block._hp, block._state)
     with abstract_gpu():
+        step = newton_cg.advance.__wrapped__.trace(block._problem, block._hp, block._state)
         text = step.lower(lowering_platforms=("cuda",)).as_text()
     # the product with δ, the gradient, and CG's: two products with the bias that it eliminates
     assert (text.count("xla.gpu.triton") >= 4) == (backend == "gpu")

@@ -315,7 +315,7 @@ class Methods:
         if self._formulation == "llw" or multiplied_densely(self._rows) or not self._fits:
             return False
         n, d = self._X.shape
-        return not (self._separate and self._small) or d * d > _COUPLED_ROWS * n
+        return not self._separate or (self._small and d > _SEPARATE_FEW and d * d > _COUPLED_ROWS * n)
 
     @property
     def _splits_last(self) -> bool:
