@@ -46,6 +46,7 @@ NO_MATRIX = {
     "inits.TrainingSet": "made by the trainer",
     "kernels.precomputed": "arrays only",
     "kernels.precomputed_test": "arrays only",
+    "lanes.checked_arguments": "behind train_one_vs_all",
     "lanes.make_trainer": "behind train_one_vs_all",
     "lanes.label_columns": "behind train_one_vs_all",
     "lanes.Forecast": "a result",
