@@ -47,6 +47,7 @@ NO_MATRIX = {
     "kernels.precomputed": "arrays only",
     "kernels.precomputed_test": "arrays only",
     "lanes.checked_arguments": "behind train_one_vs_all",
+    "models.checked_rows": "behind Predictor and predict_on_cluster",
     "lanes.make_trainer": "behind train_one_vs_all",
     "lanes.label_columns": "behind train_one_vs_all",
     "lanes.Forecast": "a result",
