@@ -145,6 +145,32 @@ def test_every_form_of_predictions_gives_the_same(form):
             np.testing.assert_array_equal(getattr(predictions, part), getattr(before, part))
 
 
+def test_sparse_rows_of_all_lengths():
+    rng = np.random.default_rng(11)
+    lengths = np.r_[rng.integers(0, 30, 3000), 40_000, np.zeros(50, int)]
+    rng.shuffle(lengths)
+    columns = [rng.choice(50_000, length, replace=False) for length in lengths]
+    # few different scores, so that ties run through the k-th place
+    scores = [rng.choice([-np.inf, -1.0, -0.0, 0.0, 2.0, np.inf], length) for length in lengths]
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    predictions = sp.csr_array(
+        (np.concatenate(scores), np.concatenate(columns), indptr), shape=(len(lengths), 50_000)
+    )
+    Y = sp.csr_array(([1.0] * len(lengths), [row[0] if len(row) else 7 for row in columns], range(3052)))
+    Y.resize(predictions.shape)
+    for k in (1, 4, 60):
+        numbers = np.full((len(lengths), k), -1)
+        for i, (labels, values) in enumerate(zip(columns, scores, strict=True)):
+            ranked = sorted((-z, l) for z, l in zip(values, labels, strict=True) if z > -np.inf)[:k]
+            numbers[i, : len(ranked)] = [l for _, l in ranked]
+        tracemalloc.start()
+        found = metrics.ndcg_at_k(Y, predictions, k)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert found == metrics.ndcg_at_k(Y, numbers, k)
+        assert most < 1 << 25  # every row as long as the longest would be 30 times that
+
+
 # Rows: labels {0, 2}, {3}, {} ; ranked 2 0 1 …, 1 3 0 …, any.
 GOLDEN_Y = np.array([[1, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0]])
 GOLDEN_TOP = np.array([[2, 0, 1], [1, 3, 0], [0, 1, 2]])

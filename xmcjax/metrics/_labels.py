@@ -159,13 +159,7 @@ def top_k_dense(scores: np.ndarray, k: int) -> np.ndarray:
     for start in range(0, n, step):
         block = scores[start : start + step]
         check_numbers(block, start)
-        # Everything above the k-th largest value is in; of the values equal to it, the first columns.
-        threshold = np.partition(block, n_labels - width, axis=1)[:, n_labels - width, None]
-        above = block > threshold
-        equal = block == threshold
-        room = width - above.sum(axis=1, keepdims=True)
-        chosen = above | (equal & (np.cumsum(equal, axis=1) <= room))
-        columns = np.nonzero(chosen)[1].reshape(len(block), width)
+        columns = _best_columns(block, width)
         values = np.take_along_axis(block, columns, axis=1)
         # The columns ascend, so a stable sort leaves ties with the lower column first. Sorting the
         # reversed rows and reversing again would not: negate instead (−x is exact).
@@ -174,6 +168,20 @@ def top_k_dense(scores: np.ndarray, k: int) -> np.ndarray:
         columns[np.take_along_axis(values, order, axis=1) == -np.inf] = -1
         top[start : start + step, :width] = columns
     return top
+
+
+def _best_columns(block: np.ndarray, width: int) -> np.ndarray:
+    """The columns of the `width` best scores of each row, ascending, [rows, width]."""
+    rows, n_labels = block.shape
+    if width == n_labels:
+        return np.broadcast_to(np.arange(width), block.shape)
+    # Everything above the k-th largest value is in; of the values equal to it, the first columns.
+    threshold = np.partition(block, n_labels - width, axis=1)[:, n_labels - width, None]
+    above = block > threshold
+    equal = block == threshold
+    room = width - above.sum(axis=1, keepdims=True)
+    chosen = above | (equal & (np.cumsum(equal, axis=1) <= room))
+    return np.nonzero(chosen)[1].reshape(rows, width)
 
 
 def check_numbers(scores, start: int = 0) -> None:
@@ -229,19 +237,35 @@ def stored_once(scores, name: str) -> sp.csr_array:
 def top_k_sparse(scores, k: int) -> np.ndarray:
     """As `top_k_dense` for sparse scores: only stored entries, zeros among them, are predictions."""
     scores = stored_once(_sparse.csr(scores, "predictions"), "predictions")
-    n = scores.shape[0]
-    rows = np.repeat(np.arange(n), np.diff(scores.indptr))
     check_numbers(scores)
-    kept = scores.data != -np.inf
-    rows, columns, values = rows[kept], scores.indices[kept], scores.data[kept]
-    order = np.lexsort((columns, -values.astype(np.result_type(values.dtype, np.float32)), rows))
-    rows, columns = rows[order], columns[order]
-    starts = np.searchsorted(rows, np.arange(n))
-    rank = np.arange(len(rows)) - starts[rows]
-    best = rank < k
-    top = np.full((n, k), -1, np.int64)
-    top[rows[best], rank[best]] = columns[best]
+    top = best_places(scores.data, scores.indptr, k)
+    found = top >= 0
+    top[found] = scores.indices[top[found]]
     return top
+
+
+def best_places(values: np.ndarray, indptr: np.ndarray, k: int) -> np.ndarray:
+    """Where among all values the k best of each row stand, int64 [n, k]; ranks are those of `top_k_dense`.
+
+    Args:
+        values: row by row, none of them NaN.
+        indptr: [n + 1], where each row starts.
+        k: how many.
+    """
+    values = values.astype(np.result_type(values.dtype, np.float32), copy=False)
+    counts = np.diff(indptr)
+    places = np.full((len(counts), k), -1, np.int64)
+    # side by side stand rows of about one length: what fills up the shorter ones is little
+    order, start = np.argsort(-counts, kind="stable"), 0
+    while start < len(order) and (longest := int(counts[order[start]])):
+        rows = order[start : start + max(1, _CACHED_ELEMENTS // longest)]
+        start += len(rows)
+        within = np.arange(longest)
+        block = values.take(indptr[rows, None] + within, mode="clip")
+        block[within >= counts[rows, None]] = -np.inf
+        best = top_k_dense(block, min(k, longest))
+        places[rows, : best.shape[1]] = np.where(best < 0, -1, best + indptr[rows, None])
+    return places
 
 
 def _check_indices(indices: np.ndarray, truth: Truth) -> np.ndarray:
