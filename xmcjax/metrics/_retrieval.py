@@ -13,6 +13,9 @@ from xmcjax import _sparse
 from xmcjax._arguments import whole_number
 from xmcjax.metrics._labels import Truth, as_truth, hits, top_k
 
+# Counts of labels that are made for each of their entries at most; fewer entries are sorted.
+_APART = 8
+
 
 def recall_at_k(Y_true, predictions, k: int) -> float:
     """Recall at k: the fraction of a row's true labels that are among the k best.
@@ -42,11 +45,8 @@ def coverage_at_k(Y_true, predictions, k: int) -> float:
         >>> coverage_at_k([[1, 0, 1], [0, 1, 0]], [[0], [0]], k=1)
         0.3333333333333333
     """
-    k = whole_number("k", k, 1)
-    truth = as_truth(Y_true)
-    top = top_k(predictions, truth, k)
-    found, occur = np.unique(top[hits(truth, top)]), np.unique(truth.labels)
-    return len(found) / max(1, len(occur))
+    hit, _, true = _by_label(Y_true, predictions, k)
+    return float(np.count_nonzero(hit) / max(1, np.count_nonzero(true)))
 
 
 def micro_f1_at_k(Y_true, predictions, k: int) -> float:
@@ -59,8 +59,8 @@ def micro_f1_at_k(Y_true, predictions, k: int) -> float:
         >>> micro_f1_at_k([[1, 0], [0, 1]], [[0], [0]], k=1)
         0.5
     """
-    hit, predicted, true = (part.sum() for part in _by_label(Y_true, predictions, k))
-    return float(2 * hit / max(1, predicted + true))
+    hit, predicted, true = map(len, _pairs(Y_true, predictions, k))
+    return 2 * hit / max(1, predicted + true)
 
 
 def macro_f1_at_k(Y_true, predictions, k: int) -> float:
@@ -149,15 +149,22 @@ def _n_labels(truth: Truth, top: np.ndarray) -> int:
     return least if truth.n_labels is None else max(least, truth.n_labels)
 
 
-def _by_label(Y_true, predictions, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(hits, rows where it is predicted, rows where it is true) of each label that is one of the two."""
+def _pairs(Y_true, predictions, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The labels of all hits, of all predictions and of all true (row, label) pairs."""
     k = whole_number("k", k, 1)
     truth = as_truth(Y_true)
     top = top_k(predictions, truth, k)
-    counted = (top[hits(truth, top)], top[top >= 0], truth.labels)
-    # others count for nothing, and class numbers may be few and far apart
-    known = np.unique(np.concatenate(counted[1:]))
-    hit, predicted, true = (
-        np.bincount(np.searchsorted(known, labels), minlength=len(known)) for labels in counted
-    )
-    return hit, predicted, true
+    return top[hits(truth, top)], top[top >= 0], truth.labels
+
+
+def _by_label(Y_true, predictions, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(hits, rows where it is predicted, rows where it is true) of each label that is one of the two."""
+    pairs = _pairs(Y_true, predictions, k)
+    size = max(int(labels.max(initial=-1)) for labels in pairs) + 1
+    if size > _APART * sum(map(len, pairs)):
+        # class numbers may be few and far apart, as hashes are: they are numbered anew
+        known = np.unique(np.concatenate(pairs))
+        pairs, size = tuple(np.searchsorted(known, labels) for labels in pairs), len(known)
+    hit, predicted, true = (np.bincount(labels, minlength=size) for labels in pairs)
+    some = predicted + true > 0
+    return hit[some], predicted[some], true[some]
