@@ -30,6 +30,7 @@ from xmcjax.metrics._labels import (
     Truth,
     as_predictions,
     as_truth,
+    best_places,
     first_ranks,
     hits,
     is_label_numbers,
@@ -124,12 +125,10 @@ def _gains(truth: Truth, top: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 def _best_gains(truth: Truth, k: int, q: np.ndarray) -> np.ndarray:
     """The k largest inverse propensities of the true labels of each row [n, k], padded with 0."""
-    rows, values = truth.rows, q[truth.labels]
-    order = np.lexsort((-values, rows))
-    rank = np.arange(len(rows)) - truth.indptr[rows]
-    best = rank < k
-    gains = np.zeros((truth.n_rows, k))
-    gains[rows[best], rank[best]] = values[order][best]
+    values = q[truth.labels]
+    best = best_places(values, truth.indptr, k)
+    gains = np.zeros(best.shape)
+    gains[best >= 0] = values[best[best >= 0]]
     return gains
 
 
