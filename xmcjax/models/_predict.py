@@ -127,10 +127,12 @@ def scores_above(
         pieces = _scores_on_the_host(model, X, label_block, threads, dtype)
     rows, labels, values = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, dtype)]
     for start, first, scores in pieces:
-        row, column = np.nonzero(scores > threshold)
+        # np.nonzero of a matrix takes several times as long
+        places = np.flatnonzero(scores > threshold)
+        row, column = np.divmod(places, scores.shape[1])
         rows.append(start + row)
         labels.append(first + column)
-        values.append(scores[row, column])
+        values.append(scores.ravel()[places])
     entries = (np.concatenate(values), (np.concatenate(rows), np.concatenate(labels)))
     return sp.csr_array(entries, shape=(X.shape[0], model.n_labels))
 
