@@ -1,12 +1,14 @@
 """Data, predictions and models in the formats of others, by the command line."""
 
 import json
+import re
 import shutil
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from xmcjax import KernelLogisticClassifier, OneVsAllClassifier
 from xmcjax.data import load_xmc, save_features, save_labels, save_npz, save_svmlight, save_xmc
 from xmcjax.models import LinearModel, predict_topk, read_predictions
 
@@ -325,6 +327,10 @@ def test_no_model_is_made_in_another_one(xmcjax, files, model, tmp_path, folder)
     said = f"{place}: expected a directory outside other models, found one in {tmp_path / 'm'}"
     xmcjax("import", "--source", tmp_path / "W.npz", "--format", "npz", "--model", place).refused(said)
     xmcjax("train", "--train", files / "train.txt", "--model", place).refused(said)
+    xmcjax("train", "--train", files / "train.txt", "--model", place, "--resume").refused(said)
+    for estimator in (OneVsAllClassifier(), KernelLogisticClassifier()):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            estimator.fit(np.eye(4), [0, 1, 0, 1]).save(place)
     assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "W.npz"])
     (tmp_path / "m" / "manifest.json").write_text("{}")  # of another program
     xmcjax("import", "--source", tmp_path / "W.npz", "--format", "npz", "--model", place).done()

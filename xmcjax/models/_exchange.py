@@ -94,10 +94,10 @@ def export_model(
         if system_of(model) == "kernel":
             raise ValueError(f"{model}: expected a linear model, found one of the system kernel")
         model = LinearModel.load(model)
-    return entry.write(path, model) + _told_of_losses(model, format)
+    return entry.write(path, model) + _left_out(model, format)
 
 
-def _told_of_losses(model: LinearModel, format: str) -> list[str]:
+def _left_out(model: LinearModel, format: str) -> list[str]:
     """What is to be told of what a model has and files of this format do not; a graph has all of it."""
     told = []
     if format == "onnx":

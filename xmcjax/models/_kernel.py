@@ -31,7 +31,7 @@ from xmcjax.models._lock import DirectoryLock
 from xmcjax.models._manifest import ARRAYS, KERNEL_FORMAT, MANIFEST, NAMES, TRANSFORMS
 from xmcjax.models._names import Names, decode
 from xmcjax.models._tensors import reading, transforms_of
-from xmcjax.models._vacant import check_vacant
+from xmcjax.models._vacant import check_place, check_vacant
 
 _SCHEMA_VERSION = 1
 
@@ -95,7 +95,7 @@ def write_kernel_model(
     records = {name: dataclasses.asdict(_manifest.record(name, content)) for name, content in files.items()}
     content = {"format": KERNEL_FORMAT, "schema_version": _SCHEMA_VERSION, "meta": meta}
     content |= {name.partition(".")[0]: record for name, record in records.items()}
-    _manifest.check_directory(directory)
+    check_place(directory)
     make_folder(directory)
     with DirectoryLock(directory, flag("held", held)):
         names_there = set(os.listdir(directory))

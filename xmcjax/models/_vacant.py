@@ -46,10 +46,7 @@ def check_vacant(
         expected a new or empty directory, found notes.txt (nothing was changed)
     """
     directory = Path(directory)
-    _manifest.check_directory(directory)
-    for above in Path(os.path.realpath(directory)).parents:
-        if _holds_model(above):
-            raise ValueError(f"{directory}: expected a directory outside other models, found one in {above}")
+    check_place(directory)
     names = set(os.listdir(directory)) if directory.exists() else set()
     if unfinished:
         names -= unfinished_files(directory, names)
@@ -59,6 +56,21 @@ def check_vacant(
         raise FileExistsError(
             f"{directory}: expected a new or empty directory, found {holds}{hint} (nothing was changed)"
         )
+
+
+def check_place(directory: Path) -> None:
+    """Whether a model can be there: the path is free or a directory, and outside other models.
+
+    Raises:
+        ValueError: it is within the directory of another model.
+        OSError: as :func:`xmcjax.models._manifest.check_directory`.
+    """
+    _manifest.check_directory(directory)
+    if _holds_model(directory):
+        return
+    for above in Path(os.path.realpath(directory)).parents:
+        if _holds_model(above):
+            raise ValueError(f"{directory}: expected a directory outside other models, found one in {above}")
 
 
 def _holds_model(directory: Path) -> bool:

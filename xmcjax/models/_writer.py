@@ -34,7 +34,7 @@ from xmcjax.models._manifest import (
 from xmcjax.models._names import Names, decode
 from xmcjax.models._outside import Outside
 from xmcjax.models._shard import LabelWeights, checked_weights, encode
-from xmcjax.models._vacant import BESIDE, check_vacant, unfinished_files
+from xmcjax.models._vacant import BESIDE, check_place, check_vacant, unfinished_files
 
 # The command line writes this file beside a model (clock, host, options); the store never reads it.
 RUN_FILE = "run.json"
@@ -126,7 +126,7 @@ class ShardWriter:
         self._begun = False
         self._buffer_lock = threading.Lock()
         self._write_lock = threading.Lock()
-        _manifest.check_directory(self.directory)
+        check_place(self.directory)
         make_folder(self.directory)
         self._lock = DirectoryLock(self.directory, flag("held", held))
         try:
