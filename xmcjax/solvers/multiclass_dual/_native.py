@@ -30,8 +30,8 @@ _SEPARATE_PATIENCE, _SEPARATE_FEW = 60.0, 128
 # where one of its systems has so many unknowns at most.
 _UNKNOWNS = {"cs": 80, "ovr": 32, "ovr_squared": 0}
 _EARLY, _OF_SYSTEM = 8.0, 3.0
-# Passes that they have before Newton's method: where that costs little, and of all elsewhere, so that they
-# mostly end before, and it does where they do not.
+# Passes that they have before Newton's method where that costs little, or features are sparse; and the share
+# of all that is made before it elsewhere, and, of one against the rest with sparse features, by ascent too.
 _BRIEF, _HALF = 200.0, 0.5
 # Passes, times entries and by d³, that take as long as the Newton steps that follow: twenty, as a rule.
 _FACTOR = 0.25
@@ -99,9 +99,7 @@ class Methods:
             self._attempt_admm(self._before_newton() if self._followed else np.inf)
             if self._goes_on and self._followed:
                 self._attempt(self._newton)
-                if self._goes_on:
-                    self._attempt_admm()
-        if self._goes_on and self._splits_last:
+        if self._goes_on and (self._followed or self._splits_last):
             self._attempt_admm()
         if self._goes_on and self._formulation == "llw":
             self._attempt(lambda tol, alpha: self._sparse_admm(self._rows, tol, alpha))
