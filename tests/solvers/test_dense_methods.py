@@ -50,6 +50,32 @@ def test_steps_for_all_rows_come_early(formulation):
     assert "steps for all rows at once, because features are dense, for 200 passes at most" in found.reason
 
 
+def _separated(C: float, overlap: float):
+    """What 3,000 dense rows of ten classes come to, with the methods that were called."""
+    rng, told = np.random.default_rng(0), []
+    centres, y = rng.normal(size=(10, 50)), rng.integers(0, 10, 3000)
+    X = (centres[y] + overlap * rng.normal(size=(3000, 50))).astype(np.float32)
+    found = md.run(X, y, formulation="cs", C=C, observe=told.append)
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3
+    return found, {progress.method for progress in told}
+
+
+@pytest.mark.parametrize(("C", "overlap"), [(0.03, 2.0), (10.0, 0.5)])
+def test_ascent_goes_on_where_its_end_is_near(C, overlap):
+    """It took the steps for all rows several times as long to begin anew.
+
+    The gap of the first falls fast; of the second few rows are left, while the gap is that of W = 0 still.
+    """
+    found, methods = _separated(C, overlap)
+    assert methods == {"coordinate ascent"} and found.epochs > 10
+    assert "for 8.6 passes, and some more where those end it, then steps for all rows" in found.reason
+
+
+def test_ascent_ends_where_its_end_is_far():
+    _, methods = _separated(C=1.0, overlap=3.0)
+    assert methods == {"coordinate ascent", "steps for all rows at once"}
+
+
 def test_newton_follows_where_steps_for_all_rows_do_not_end(monkeypatch):
     monkeypatch.setattr("xmcjax.solvers.multiclass_dual._native._BRIEF", 1.0)
     rng = np.random.default_rng(0)
@@ -97,7 +123,8 @@ def test_separated_rows_end_before_newton_with_large_features(seed):
 
 
 def test_steps_for_all_rows_go_on_where_newton_does_not_end_either(monkeypatch):
-    monkeypatch.setattr(certificates, "OF_TOLERANCE", ())  # longer weights would end it
+    monkeypatch.setattr(certificates, "OF_TOLERANCE", ())  # longer weights would end it, and so
+    monkeypatch.setattr("xmcjax.solvers._search._MORE", 0.0)  # would more of ascent
     rng = np.random.default_rng(0)
     y = np.arange(2000) % 5
     noise = rng.normal(size=(5, 30)), rng.normal(size=(2000, 30))

@@ -41,7 +41,7 @@ class Accuracy:
 
     def __init__(self, dtype, tol: float):
         self.eps = EPS
-        self._least, self._tol = float(np.finfo(dtype).eps), tol
+        self._least, self.tol = float(np.finfo(dtype).eps), tol
         self._idle = _IDLE if dtype == np.float32 else np.inf
         self._best, self._since = np.inf, 0.0
 
@@ -53,12 +53,12 @@ class Accuracy:
             violation: their largest projected gradient.
             work: passes made.
         """
-        if not gap > self._tol:  # or not a number
+        if not gap > self.tol:  # or not a number
             return True
         if violation <= self.eps:
             if self.eps <= self._least:
                 return True
-            part = violation * self._tol / gap
+            part = violation * self.tol / gap
             self.eps = max(self._least, min(self.eps / 3, max(self.eps / 100, part)))
         if gap < 0.9 * self._best:
             self._best, self._since = gap, work

@@ -29,6 +29,9 @@ MARGIN = 0.9
 _ATTEMPTS = 4
 # Sweeps in a row between two passes over everything.
 _SWEEPS = 20
+# Passes beyond its patience in which ascent is to come to its end where it goes on, and the share of the
+# instances of which a pass leaves out more where it has so many more in any case: they take little time.
+_MORE, _MOSTLY_SHRUNK = 100.0, 0.9
 # Scores that are looked at together.
 _SCORES = 1 << 19
 # Passes of which one is begun.
@@ -172,25 +175,40 @@ def ascend(
         shrinking: whether sweeps leave out what does not change.
         passes: is counted on.
         left: passes that are still allowed; another begins where one is.
-        patience: passes of this call at most.
+        patience: passes of this call, where more would not soon bring it to its end.
         told: called with the gap where it is looked at, or None.
     """
-    work = 0.0
+    work, since, gap = 0.0, 0.0, np.inf
     while True:
         found = point.assess(accuracy.eps)
         work += 1
         if told is not None:
             told(found.gap)
-        if accuracy.enough(found.gap, found.violation, work) or left() < 1 or work >= patience:
+        if accuracy.enough(found.gap, found.violation, work) or left() < 1:
+            return found
+        few = passes.shrunk > _MOSTLY_SHRUNK and work < patience + _MORE
+        if work >= patience and not (few or _nearly_closed(found.gap, gap, accuracy.tol, since + 1)):
             return found
         # half of what is left, or below the tolerance: what was left out is then worth another look
         enough = max(accuracy.eps / 2, found.violation / 2)
+        gap, since, limit = found.gap, 0.0, patience if work < patience else np.inf
         for _ in range(_SWEEPS):
             violation, share = point.sweep(accuracy.eps, shrinking)
             passes.sweeps, passes.visited, work = passes.sweeps + 1, passes.visited + share, work + share
-            passes.shrunk = 1 - share
-            if violation <= enough or left() < 1 or work >= patience:
+            passes.shrunk, since = 1 - share, since + share
+            if violation <= enough or left() < 1 or work >= limit:
                 break
+
+
+def _nearly_closed(gap: float, before: float, tol: float, work: float) -> bool:
+    """Whether a gap is closed in `_MORE` passes where it goes on to fall as in the last ones.
+
+    Args:
+        gap, before: now, and so much work ago.
+        tol: that is wanted.
+        work: passes.
+    """
+    return 0 < tol < gap < before < np.inf and work * math.log(gap / tol) <= _MORE * math.log(before / gap)
 
 
 class Longer:

@@ -153,7 +153,8 @@ class Methods:
         if not later:
             why = "sparse" if not multiplied_densely(self._rows) else f"too many ({n} rows, {d} features)"
             return f"{ASCENT} alone: features are {why}"
-        return f"{ASCENT} comes first, for {patience:.3g} passes at most, then {' and '.join(later)}"
+        longer = " at most" if self._separate else ", and some more where those end it"
+        return f"{ASCENT} comes first, for {patience:.3g} passes{longer}, then {' and '.join(later)}"
 
     @property
     def _separate(self) -> bool:
