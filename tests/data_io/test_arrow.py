@@ -21,6 +21,7 @@ from xmcjax.data import (
     save_arrow,
     save_parquet,
 )
+from xmcjax.data._arrow import TableReader
 
 HERE = importlib.util.find_spec("pyarrow") is not None
 KINDS = ("parquet", "arrow")
@@ -77,6 +78,66 @@ def test_data_come_back(tmp_path, data, kind, dense, classes, monkeypatch):
         assert Dataset(load_features(path, dtype=dtype, n_features=X.shape[1]), y).fingerprint() == wanted
         found = load_labels(path, **({} if classes else dict(n_labels=5)))
         assert np.array_equal(found, y) if classes else not (found != y).nnz
+
+
+def many_rows(n: int = 20_000) -> tuple[sp.csr_matrix, np.ndarray]:
+    """Rows of up to 3 entries, some of which have none, and a stretch of long ones."""
+    rng = np.random.default_rng(3)
+    lengths = np.where(np.arange(n) // 100 == 50, 800, rng.integers(0, 4, n))
+    indices = np.concatenate([np.sort(rng.choice(1000, length, replace=False)) for length in lengths])
+    values = rng.random(len(indices), np.float32) + 1
+    return sp.csr_matrix((values, indices, np.append(0, np.cumsum(lengths))), (n, 1000)), np.arange(n) % 7
+
+
+@needs_pyarrow
+def test_small_batches_are_worked_on_together(tmp_path, monkeypatch):
+    """Parquet is unpacked 64 rows at a time, for its memory; as many steps for each took most of the time."""
+    X, y = many_rows()
+    save_parquet(tmp_path / "d.parquet", X, y)
+    taken, features = [], TableReader._features
+
+    def spy(reader, batch):
+        taken.append((batch.num_rows, batch.nbytes))
+        return features(reader, batch)
+
+    monkeypatch.setattr(TableReader, "_features", spy)
+    assert load(tmp_path / "d.parquet", n_features=1000).fingerprint() == Dataset(X, y).fingerprint()
+    rows, size = np.array(taken).T
+    assert rows[0] == 64 and rows.sum() == 20_000 and len(taken) < 8
+    assert rows.max() < 8192 + 64 and size.max() <= 1 << 20
+    taken.clear()
+    assert len(list(load_pieces(tmp_path / "d.parquet", piece=50_000, n_features=1000))) > 8
+    # a batch that is larger is taken as it is
+    alone = [size > 50_000 for _, size in taken]
+    assert 2 <= sum(alone) <= 3 and all(rows == 64 for rows, size in taken if size > 50_000)
+
+
+@needs_pyarrow
+@pytest.mark.parametrize("wrong", ["a value", "an index", "a class"])
+def test_rows_of_small_batches_are_named(tmp_path, wrong):
+    X, y = many_rows(2000)
+    rows = np.repeat(np.arange(2000), np.diff(X.indptr))
+    indices, values, classes = X.indices.copy(), X.data.astype(float), list(y)
+    at = int(np.argmax(rows >= 1500))
+    said = {
+        "a value": f"finite float32 numbers in column 'feature_values', found inf in row {rows[at] + 1}$",
+        "an index": f"numbers from 0 to 999 in column 'feature_indices', found 5000 in row {rows[at] + 1}$",
+        "a class": "no nulls in column 'labels', found 1$",
+    }[wrong]
+    if wrong == "a value":
+        values[at] = np.inf
+    elif wrong == "an index":
+        indices[at] = 5000
+    else:
+        classes[1500] = None
+    parts = [np.split(part, X.indptr[1:-1]) for part in (indices, values)]
+    written(
+        tmp_path / "d.parquet",
+        "parquet",
+        table(feature_indices=(parts[0],), feature_values=(parts[1],), labels=(classes,)),
+    )
+    with pytest.raises(DataFormatError, match=said):
+        load(tmp_path / "d.parquet", n_features=1000)
 
 
 @needs_pyarrow

@@ -32,6 +32,7 @@ from xmcjax.data._text_format import MAX_COLUMNS
 
 DENSE, SPARSE, LABELS = "features", ("feature_indices", "feature_values"), "labels"
 ROWS, _FEW_ROWS = 8192, 64  # of a batch; those of Parquet are unpacked
+_SMALL = 1 << 20  # bytes of batches that are worked on together
 _MAGIC = b"ARROW1"  # of a file; a stream has none
 
 
@@ -110,7 +111,7 @@ class TableReader:
             DataFormatError: the file is damaged, has other columns, or takes too much memory.
         """
         features, labels, held, given = [], [], 0, False
-        for X, y in self._parts():
+        for X, y in self._parts(_SMALL if piece is None else min(_SMALL, piece)):
             features.append(X)
             labels.append(y)
             held += _bytes(X) + _bytes(y)
@@ -122,15 +123,42 @@ class TableReader:
         if features or not given:
             yield self._joined(features, labels)
 
-    def _parts(self) -> Iterator[tuple[Any, Any]]:
-        """(X, y) of each batch, X dense or a tuple (lengths, indices, values)."""
+    def _parts(self, most: int) -> Iterator[tuple[Any, Any]]:
+        """(X, y) of each batch, X dense or a tuple (lengths, indices, values); `most` as below."""
         with self._errors():
-            for batch in self._batches():
-                batch.validate(full=True)  # before its offsets are followed
+            for batch in self._gathered(most):
                 X = self._features(batch)
                 y = None if self._wanted.labels is None else self._labels(batch.column(self._wanted.labels))
                 self._rows += batch.num_rows
                 yield X, y
+
+    def _gathered(self, most: int) -> Iterator[Any]:
+        """The batches, small ones together up to so many bytes: a step for few rows takes long to begin."""
+        held, rows, size = [], 0, 0
+        for number, batch in enumerate(self._batches()):
+            batch.validate(full=True)  # before its offsets are followed
+            if number == 0:  # alone: columns of other types are refused before anything is done with them
+                yield batch
+                continue
+            more = batch.nbytes
+            if held and size + more > most:  # a large batch is not copied
+                yield self._together(held)
+                held, rows, size = [], 0, 0
+            if batch.num_rows:
+                held.append(batch)
+                rows, size = rows + batch.num_rows, size + more
+            if rows >= ROWS or size >= most:
+                yield self._together(held)
+                held, rows, size = [], 0, 0
+        if held:
+            yield self._together(held)
+
+    def _together(self, batches: list[Any]) -> Any:
+        """Batches of few bytes as one."""
+        if len(batches) == 1:
+            return batches[0]
+        (whole,) = self._pa.Table.from_batches(batches).combine_chunks().to_batches()
+        return whole
 
     def _batches(self) -> Iterator[Any]:
         """The batches of rows, of the wanted columns."""
