@@ -145,7 +145,7 @@ def test_a_clip_that_is_too_large_for_the_features_is_said():
     message = r"below clip = 0.01 raised the objective of \d+ labels? by more than"
     with pytest.warns(UserWarning, match=message) as found:
         OneVsAllClassifier(clip=0.01).fit(X * 1000, y)
-    assert [w.filename for w in found] == [__file__] and "most that of class " in str(found[0].message)
+    assert [w.filename for w in found] == [__file__] and ", that of class " in str(found[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         OneVsAllClassifier().fit(X * 1000, y)

@@ -103,7 +103,9 @@ def test_objectives_hardly_rise(backend, weighted):
     worst = max(found, key=found.__getitem__)
     looked_at = sum(r.rise != 0 for r in fixed.values())
     assert of_fixed.raised == (len(found), worst, found[worst], looked_at, 0)
-    assert f"of {len(found)} labels by more than 1%, most that of x" in of_fixed.raised.describe("x", 0.05)
+    assert f"of {len(found)} labels by more than 1%, that of x most, by" in of_fixed.raised.describe(
+        "x", 0.05
+    )
 
 
 def wide(n=80, own=20, labels=6):
@@ -179,7 +181,7 @@ def test_so_many_labels_are_looked_at(monkeypatch):
     assert summary.raised.labels == 3
     said = summary.raised.describe("label 2", 0.01)
     assert "of at least 3 labels by more than 1%" in said
-    assert "(3 of the 8 that may have were looked at), the most of these that of label 2, by " in said
+    assert "(3 of the 8 that may have risen were looked at), of these that of label 2 most, by " in said
     rises = [r.rise for r in results.values()]
     assert np.isnan(rises).sum() == summary.raised.unseen == 5
     assert np.nanmax(rises) == summary.raised.rise <= whole.raised.rise
@@ -190,9 +192,14 @@ def test_the_words_are_certain_where_all_were_looked_at():
     for label, rise in enumerate([0.0, 0.005, 0.02, 0.5]):
         raised = raised.with_label(label, rise)
     assert raised == (2, 3, 0.5, 3, 0)
-    assert "of 2 labels by more than 1%, most that of label 3, by 50.00%:" in raised.describe("label 3", 0.1)
+    assert "of 2 labels by more than 1%, that of label 3 most, by 50.00%:" in raised.describe("label 3", 0.1)
     raised = raised.with_label(4, np.nan)
-    assert "of at least 2 labels by more than 1% (3 of the 4 that may have" in raised.describe("x", 0.1)
+    assert "of at least 2 labels by more than 1% (3 of the 4 that may have risen" in raised.describe("x", 0.1)
+    assert Summary().raised.with_label(3, 0.5).describe("label 3", 0.1) == (
+        "dropping weights below clip = 0.1 raised the objective of 1 label by more than 1%, that of label 3 "
+        "by 50.00%: leave clip out, so that the scale of the features decides, or set it to 0, which keeps "
+        "all weights"
+    )
 
 
 @pytest.mark.parametrize("clip", [None, 0.02])

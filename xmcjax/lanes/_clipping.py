@@ -257,15 +257,16 @@ class Raised(NamedTuple):
             name: of the worst label.
             clip: that was given.
         """
-        labels, most = f"{self.labels:,} label{'s' * (self.labels > 1)} by more than {RISE:.0%}", "most"
+        labels = f"{self.labels:,} label{'s' * (self.labels > 1)} by more than {RISE:.0%}"
+        worst = f"that of {name}" + (" most," if self.labels > 1 else "")
         if self.unseen:
-            candidates = f"{self.looked_at + self.unseen:,} that may have"
+            candidates = f"{self.looked_at + self.unseen:,} that may have risen"
             labels = f"at least {labels} ({self.looked_at:,} of the {candidates} were looked at)"
-            most = "the most of these"
+            worst = f"of these {worst}"
         return (
-            f"dropping weights below clip = {clip:g} raised the objective of {labels}, {most} that of "
-            f"{name}, by {self.rise:.2%}: leave clip out, and the scale of the features decides, or set it "
-            "to 0, which keeps all weights"
+            f"dropping weights below clip = {clip:g} raised the objective of {labels}, {worst} by "
+            f"{self.rise:.2%}: leave clip out, so that the scale of the features decides, or set it to 0, "
+            "which keeps all weights"
         )
 
 
