@@ -120,15 +120,24 @@ class Hierarchy:
         found = order[np.minimum(np.searchsorted(own[order], numbers), len(own) - 1)]
         wrong = own[found] != numbers
         if wrong.any():
-            number = numbers[wrong].ravel()[0]
-            what = "not a node of the tree"
-            if number == 0:
-                what = "the root"
-            elif leaves_only and np.isin(number, self.nodes):
-                what = "an inner node"
-            expected = "leaves" if leaves_only else "nodes"
-            raise ValueError(f"{name}: expected {expected} of the hierarchy, found {number}, {what}")
+            raise self.refusal(numbers[wrong].ravel()[0].item(), leaves_only=leaves_only, name=name)
         return found
+
+    def refusal(self, number, *, leaves_only: bool, name: str) -> ValueError:
+        """The error that says of what is no node, or not a leaf, what it is instead.
+
+        Args:
+            number: of Python, or what else was found in its place.
+            leaves_only: whether no inner node was expected either.
+            name: of the argument.
+        """
+        what = "not a node of the tree"
+        if number == 0:
+            what = "the root"
+        elif leaves_only and number in self.nodes.tolist():
+            what = "an inner node"
+        expected = "leaves" if leaves_only else "nodes"
+        return ValueError(f"{name}: expected {expected} of the hierarchy, found {number!r}, {what}")
 
     def above(self, level: int = 1) -> np.ndarray:
         """Place of each node's ancestor on a level (1: the root's children), its own place above it, [P]."""

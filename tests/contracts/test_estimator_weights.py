@@ -410,7 +410,18 @@ def test_weights_of_nodes_without_rows_in_a_tree():
     other = xmcjax.KernelLogisticClassifier(inner_labels=True, **options)
     other.fit(X, labels, np.where(few, 2.0, 1.0))
     np.testing.assert_allclose(ours.predict_proba(X), other.predict_proba(X), atol=1e-12)
-    for more, said in (({}, "leaves"), (dict(inner_labels=True), "nodes")):
-        wrong = xmcjax.KernelLogisticClassifier(class_weight={1: 2.0, 9: 7.0}, **options, **more)
-        with pytest.raises(ValueError, match=f"^class_weight: expected {said} of the hierarchy, found 9$"):
+    inner, neither = dict(inner_labels=True), "not a node of the tree"
+    for more, key, said in (
+        ({}, 9, f"leaves of the hierarchy, found 9, {neither}"),
+        ({}, 2, "leaves of the hierarchy, found 2, an inner node"),
+        ({}, 0, "leaves of the hierarchy, found 0, the root"),
+        ({}, "a", f"leaves of the hierarchy, found 'a', {neither}"),
+        (inner, 9, f"nodes of the hierarchy, found 9, {neither}"),
+    ):
+        wrong = xmcjax.KernelLogisticClassifier(class_weight={1: 2.0, key: 7.0}, **options, **more)
+        with pytest.raises(ValueError, match=f"^class_weight: expected {said}$"):
             wrong.fit(X[where], labels[where])
+        if isinstance(key, int):  # and in y
+            wrong = xmcjax.KernelLogisticClassifier(**options, **more)
+            with pytest.raises(ValueError, match=f"^y: expected {said}$"):
+                wrong.fit(X[where], np.where(labels == 3, key, labels)[where])

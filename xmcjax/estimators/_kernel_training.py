@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -71,10 +72,9 @@ def _row_weights(model, y, weight: np.ndarray | None, tree: Hierarchy | None) ->
     labels = np.ravel(y)
     if tree is None:
         return row_weights(model.class_weight, *np.unique(labels, return_inverse=True), weight)
-    nodes = np.r_[0, tree.nodes] if model.inner_labels else tree.nodes[tree.leaves]
-    nodes, known_as = np.unique(nodes), "nodes" if model.inner_labels else "leaves"
-    given = model.class_weight, nodes, np.searchsorted(nodes, labels), weight
-    return row_weights(*given, f"{known_as} of the hierarchy")
+    nodes = np.unique(np.r_[0, tree.nodes] if model.inner_labels else tree.nodes[tree.leaves])
+    refusal = partial(tree.refusal, leaves_only=not model.inner_labels, name="class_weight")
+    return row_weights(model.class_weight, nodes, np.searchsorted(nodes, labels), weight, refusal)
 
 
 def _of_common_size(data: Training) -> Training:

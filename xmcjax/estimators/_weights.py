@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Integral
 from typing import Any
 
@@ -35,12 +35,16 @@ def check_class_weight(value) -> None:
             )
 
 
+def _no_class(key) -> ValueError:
+    return ValueError(f"class_weight: expected classes of y, found {key!r}")
+
+
 def class_weights(
     class_weight: Any,
     classes: np.ndarray,
     numbers: np.ndarray,
     sample_weight: np.ndarray | None,
-    known_as: str = "classes of y",
+    refusal: Callable[[Any], ValueError] = _no_class,
 ) -> np.ndarray:
     """v, float64 [K].
 
@@ -50,7 +54,7 @@ def class_weights(
         classes: [K].
         numbers: of the class of each row, [n].
         sample_weight: s ≥ 0, [n], or None.
-        known_as: what `classes` are, for messages.
+        refusal: key of the dict that is none of `classes` -> the error that says so.
 
     Raises:
         ValueError, TypeError: as :func:`check_class_weight`; classes that y has not, where the dict lacks
@@ -69,8 +73,7 @@ def class_weights(
     known = [kind for kind in classes.tolist() if kind in given]
     # as scikit-learn has it: of some of the classes alone, y may lack the others
     if len(known) < min(len(given), len(classes)):
-        unknown = next(key for key in given if key not in known)
-        raise ValueError(f"class_weight: expected {known_as}, found {unknown!r}")
+        raise refusal(next(key for key in given if key not in known))
     for i, kind in enumerate(classes.tolist()):
         weights[i] = given.get(kind, 1.0)
     return weights
@@ -81,19 +84,19 @@ def row_weights(
     classes: np.ndarray,
     numbers: np.ndarray,
     sample_weight: np.ndarray | None,
-    known_as: str = "classes of y",
+    refusal: Callable[[Any], ValueError] = _no_class,
 ) -> np.ndarray | None:
     """s_i v_{y_i}, float64 [n]; None where all are 1.
 
     Args:
-        class_weight, classes, numbers, sample_weight, known_as: of :func:`class_weights`.
+        class_weight, classes, numbers, sample_weight, refusal: of :func:`class_weights`.
 
     Raises:
         ValueError, TypeError: as there; fewer than two classes in rows of weight above 0.
     """
     if class_weight is None and sample_weight is None:
         return None
-    weights = class_weights(class_weight, classes, numbers, sample_weight, known_as)[numbers]
+    weights = class_weights(class_weight, classes, numbers, sample_weight, refusal)[numbers]
     if sample_weight is not None:
         weights = weights * sample_weight
     if np.all(weights == 1):
