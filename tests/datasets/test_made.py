@@ -1,5 +1,7 @@
 """Made data: shapes, seeds, and what they are made of."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -64,3 +66,15 @@ def test_the_power_law_is_that_of_data():
 def test_arguments_out_of_range(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("branching", [5, None, "45", b"45", {4: 5}, np.array(5)], ids=repr)
+def test_branching_is_a_sequence(branching):
+    said = f"branching: expected the number of children on each level, such as (4, 5), got {branching!r}"
+    with pytest.raises(TypeError, match=f"^{re.escape(said)}$"):
+        datasets.make_hierarchy(50, 2, branching)
+
+
+def test_branching_may_be_an_array():
+    made = [datasets.make_hierarchy(50, 2, b).X.tobytes() for b in ((3, 2), [3, 2], np.array([3, 2]))]
+    assert len(set(made)) == 1

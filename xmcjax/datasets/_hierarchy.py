@@ -59,7 +59,7 @@ def make_hierarchy(
 
     Raises:
         ValueError: an argument out of range.
-        TypeError: a size that is no whole number.
+        TypeError: a size that is no whole number, or `branching` no sequence.
 
     Example:
         >>> from xmcjax import datasets
@@ -67,6 +67,11 @@ def make_hierarchy(
         >>> X.shape, sorted(set(y.tolist())), edges.shape
         ((100, 2), [1, 2, 3, 4, 5, 6], (9, 2))
     """
+    text = isinstance(branching, (str, bytes))
+    if text or not (isinstance(branching, Sequence) or np.ndim(branching)):
+        raise TypeError(
+            f"branching: expected the number of children on each level, such as (4, 5), got {branching!r}"
+        )
     children = [whole_number("branching", number_of, 1, _MOST) for number_of in branching]
     m = math.prod(children)
     if not children or m > _MOST:
