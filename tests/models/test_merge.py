@@ -1,6 +1,7 @@
 """Parts of a model are joined: the bytes are those of one run, and what does not fit is refused by name."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -106,9 +107,16 @@ def test_a_changed_byte_names_the_shard(parts, tmp_path):
 def test_nothing_is_written_into_a_part(parts, tmp_path):
     (tmp_path / "link").symlink_to(parts / "0")
     before = content(parts / "0")
-    for inside in (parts / "0" / "sub", tmp_path / "link" / "sub" / "model"):
-        with pytest.raises(ValueError, match=r"expected a directory outside the parts, found one in .*0$"):
-            merge_models(of(parts, "0", "1", "2"), inside, resume=True)
+    shutil.copytree(parts / "0", tmp_path / "other")  # no part of this merge
+    for inside, found in (
+        (parts / "0" / "sub", parts / "0"),
+        (tmp_path / "link" / "sub" / "model", parts / "0"),
+        (tmp_path / "other" / "sub", tmp_path / "other"),
+    ):
+        said = f"{inside}: expected a directory outside other models, found one in {found}"
+        for resume in (True, False):
+            with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+                merge_models(of(parts, "0", "1", "2"), inside, resume=resume)
     assert content(parts / "0") == before
 
 

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save, save_file
 
 from tests.support.models import META, contents, write
-from xmcjax.models import LinearModel, ModelFormatError, ShardWriter
+from xmcjax.models import LinearModel, ModelFormatError, ShardWriter, check_vacant
 
 
 @pytest.fixture(scope="module")
@@ -258,6 +258,32 @@ def test_resume_refuses_a_damaged_manifest(copy):
     with pytest.raises(ModelFormatError, match=r"manifest\.json: expected an undamaged manifest"):
         ShardWriter(copy, META, shard_size=8, resume=True)
     assert contents(copy) == before
+
+
+@pytest.mark.parametrize("left", ["half", "a byte", "nothing"])
+def test_a_damaged_manifest_is_no_other_program_s(copy, left):
+    path = copy / "manifest.json"
+    whole = path.read_bytes()
+    path.write_bytes({"half": whole[: len(whole) // 2], "a byte": b"0" + whole[1:], "nothing": b""}[left])
+    before = contents(copy)
+    how = r"whose manifest\.json is damaged: restore that file, or remove the model"
+    for make in (check_vacant, lambda place: check_vacant(place, unfinished=True)):
+        with pytest.raises(
+            FileExistsError, match=rf"or empty directory, found a model {how} \(nothing was changed\)$"
+        ):
+            make(copy)
+    for make in (check_vacant, lambda place: ShardWriter(place, META, resume=True)):
+        with pytest.raises(ValueError, match=rf"outside other models, found one in {copy} {how}$"):
+            make(copy / "sub")
+    assert contents(copy) == before
+
+
+def test_a_manifest_of_another_program_is_no_model(tmp_path):
+    (tmp_path / "manifest.json").write_text('{"name": "of a browser"}')
+    check_vacant(tmp_path / "sub")
+    for unfinished in (False, True):
+        with pytest.raises(FileExistsError, match=r"found manifest\.json \(nothing was changed\)$"):
+            check_vacant(tmp_path, unfinished=unfinished)
 
 
 FILES = ["manifest.json", "shard-000001.safetensors", "transforms.safetensors"]

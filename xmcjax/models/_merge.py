@@ -14,7 +14,7 @@ from xmcjax.models import _manifest
 from xmcjax.models._calibration import Calibration, write_calibration
 from xmcjax.models._errors import ModelError
 from xmcjax.models._linear import LinearModel
-from xmcjax.models._vacant import check_vacant
+from xmcjax.models._vacant import check_place, check_vacant
 from xmcjax.models._writer import ShardWriter
 
 
@@ -39,7 +39,7 @@ def merge_models(
         ModelError: a damaged or incomplete part, one of other data or options, a label that is in no part,
             or one that is in two. The message names the parts and the range.
         FileExistsError: the directory holds anything.
-        ValueError: no parts, or a directory within one of them.
+        ValueError: no parts, or a directory within a model.
         OSError: a file that cannot be read or written.
 
     Example:
@@ -58,11 +58,9 @@ def merge_models(
     parts = [Path(part) for part in parts]
     if not parts:
         raise ValueError("parts: expected at least one directory, got none")
-    above = Path(os.path.realpath(directory)).parents
-    for part in parts:
-        if Path(os.path.realpath(part)) in above:
-            raise ValueError(f"{directory}: expected a directory outside the parts, found one in {part}")
-    if not flag("resume", resume):
+    if flag("resume", resume):
+        check_place(Path(directory))
+    else:
         check_vacant(directory)
     models = sorted((LinearModel.load(part, verify="full") for part in parts), key=lambda m: m.label_range)
     first = models[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,9 @@ from xmcjax.models._manifest import ARRAYS, CALIBRATION, MANIFEST, NAMES, TRANSF
 BESIDE = (TRANSFORMS, NAMES, CALIBRATION)
 # The member of the meta data that models have whose labels are trained together.
 AT_ONCE = "parameters"
+# What a manifest of ours has, though it is damaged.
+_MARKS = (_manifest.FORMAT.encode(), _manifest.KERNEL_FORMAT.encode(), b'"manifest_sha256"')
+_DAMAGED = f" whose {MANIFEST} is damaged: restore that file, or remove the model"
 
 
 def check_vacant(
@@ -51,8 +55,10 @@ def check_vacant(
     if unfinished:
         names -= unfinished_files(directory, names)
     if names:
-        holds = "a model" if MANIFEST in names else ", ".join(sorted(names)[:3])
-        hint = "; --resume continues it" if MANIFEST in names and resumable else ""
+        holds, hint = ", ".join(sorted(names)[:3]), ""
+        how = _model_in(directory)
+        if how is not None:
+            holds, hint = f"a model{how}", "; --resume continues it" if resumable and not how else ""
         raise FileExistsError(
             f"{directory}: expected a new or empty directory, found {holds}{hint} (nothing was changed)"
         )
@@ -66,21 +72,44 @@ def check_place(directory: Path) -> None:
         OSError: as :func:`xmcjax.models._manifest.check_directory`.
     """
     _manifest.check_directory(directory)
-    if _holds_model(directory):
+    if _model_in(directory) is not None:
         return
     for above in Path(os.path.realpath(directory)).parents:
-        if _holds_model(above):
-            raise ValueError(f"{directory}: expected a directory outside other models, found one in {above}")
+        how = _model_in(above)
+        if how is not None:
+            found = f"found one in {above}{how}"
+            raise ValueError(f"{directory}: expected a directory outside other models, {found}")
 
 
-def _holds_model(directory: Path) -> bool:
-    if not (directory / MANIFEST).is_file():
-        return False
+def _model_in(directory: Path) -> str | None:
+    """What there is to say of the model in a directory: "" of a whole manifest; None where there is none.
+
+    Other programs have files of that name, too: what is no whole one is ours where it names a format or the
+    hash, or where it is no JSON either and weights lie beside it.
+    """
+    manifest = directory / MANIFEST
+    if not manifest.is_file():
+        return None
     try:
-        content, _ = _manifest.unsealed(directory / MANIFEST)
-    except (ModelFormatError, OSError):  # other programs have files of that name
+        try:
+            content, _ = _manifest.unsealed(manifest)
+        except ModelFormatError:
+            raw, names = manifest.read_bytes(), os.listdir(directory)
+            beside = any(name == ARRAYS or _manifest.is_shard(name) for name in names)
+            ours = any(mark in raw for mark in _MARKS) or (beside and not _is_json(raw))
+            return _DAMAGED if ours else None
+    except OSError:
+        return None
+    ours = isinstance(content, dict) and content.get("format") in (_manifest.FORMAT, _manifest.KERNEL_FORMAT)
+    return "" if ours else None
+
+
+def _is_json(raw: bytes) -> bool:
+    try:
+        json.loads(raw)
+    except (ValueError, RecursionError):
         return False
-    return isinstance(content, dict) and content.get("format") in (_manifest.FORMAT, _manifest.KERNEL_FORMAT)
+    return True
 
 
 def unfinished_files(directory: Path, names: set[str]) -> set[str]:
@@ -88,8 +117,10 @@ def unfinished_files(directory: Path, names: set[str]) -> set[str]:
     beside = {name for name in names if name in (*BESIDE, ARRAYS) or _manifest.is_temporary(name)}
     if MANIFEST not in names:
         return beside
+    if _model_in(directory) != "":
+        return set()
     content, _ = _manifest.unsealed(directory / MANIFEST)
-    if not isinstance(content, dict) or content.get("format") != _manifest.FORMAT:
+    if content["format"] != _manifest.FORMAT:
         return set()
     found = _manifest.read(directory / MANIFEST)
     if AT_ONCE not in found.meta or not found.missing():
