@@ -4,6 +4,7 @@ import copy
 import hashlib
 import json
 import pickle
+import re
 import shutil
 
 import jax
@@ -422,6 +423,24 @@ def test_a_linear_model_with_other_parameters_is_refused(tmp_path, kind):
         (tmp_path / "m" / "manifest.json").write_bytes(raw)
         with pytest.raises(ModelFormatError, match=r"manifest\.json"):
             kind.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("n_jobs", ["4", 2.5, [1], 0, True, 10**6], ids=repr)
+@pytest.mark.parametrize("kind", [xmcjax.OneVsAllClassifier, xmcjax.MulticlassSVC, xmcjax.TopKSVC])
+def test_a_number_of_threads_that_is_none_is_refused_when_a_model_is_loaded(tmp_path, kind, n_jobs):
+    kind().fit(*problem()).save(tmp_path / "m")
+    path = tmp_path / "m" / "manifest.json"
+    content = json.loads(path.read_text())
+    content.pop("manifest_sha256")
+    for right in (None, 1, -1):
+        content["meta"]["parameters"]["n_jobs"] = right
+        path.write_bytes(manifest.sealed(content))
+        assert kind.load(tmp_path / "m").n_jobs == right
+    content["meta"]["parameters"]["n_jobs"] = n_jobs
+    path.write_bytes(manifest.sealed(content))
+    said = f"{path}: expected parameters.n_jobs as a number of threads, found {n_jobs!r}"
+    with pytest.raises(ModelFormatError, match=f"^{re.escape(said)}$"):
+        kind.load(tmp_path / "m")
 
 
 def test_a_save_that_was_interrupted_is_made_again(tmp_path, monkeypatch):

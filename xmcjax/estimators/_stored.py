@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import __version__, _sparse
+from xmcjax._arguments import job_count
 from xmcjax._links import CALIBRATED, link_of
 from xmcjax._systems import FIRST_SYSTEM, SYSTEMS
 from xmcjax.data import Transforms
@@ -211,6 +212,11 @@ def load(kind: type, path: str | os.PathLike[str]):
         classifier = kind(**(kind._parameters_of(meta) if parameters is None else decoded(parameters)))
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ModelFormatError(where, f"parameters of {kind.__name__}", str(error)[:200]) from error
+    try:
+        job_count(getattr(classifier, "n_jobs", None))  # of each prediction
+    except (TypeError, ValueError) as error:
+        found = repr(classifier.n_jobs)[:40]
+        raise ModelFormatError(where, "parameters.n_jobs as a number of threads", found) from error
     form = meta.get("target", "sparse")
     if form not in ("classes", "sparse", "dense"):
         raise ModelFormatError(where, "target classes, sparse or dense", repr(form)[:40])
