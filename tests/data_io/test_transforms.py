@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -256,11 +257,18 @@ def test_a_number_that_is_not_finite_is_found_beside_the_largest(wrong, dtype):
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
-def test_numbers_that_overflowed_on_the_way_are_not_negative(form):
-    X = form(np.array([[3e38], [0], [0], [0]], np.float32))
-    with np.errstate(all="ignore"):
-        found = fit_transforms("idf,unit,sqrt", X).apply(X)
-    assert np.isnan(found.max())
+@pytest.mark.parametrize("names", ["idf", "tfidf", "idf,unit"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_numbers_that_overflow_under_idf_are_refused(form, names, sign):
+    for dtype in (np.float32, np.float64):
+        most = np.finfo(dtype).max
+        X = np.array([[1, 0], [0, 1], [sign * (most * 0.95), 1], [0, 0], [0, 0], [0, 0]], dtype)
+        said = rf"finite {np.dtype(dtype)}, got one beyond {most / np.log(3):.3g} in row 2, column 0"
+        with pytest.raises(ValueError, match=f"^X: expected features whose .* {re.escape(said)}$"):
+            fit_transforms(names, form(X)).apply(form(X))
+        X[2, 0] = sign * (most / 2)
+        found = fit_transforms(names, form(X)).apply(form(X))
+        assert np.isfinite([found.min(), found.max()]).all()
 
 
 @pytest.mark.parametrize("name", ["idf", "tfidf", "unit,idf"])

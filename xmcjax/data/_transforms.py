@@ -152,12 +152,23 @@ def _idf(X: Matrix, arrays: Arrays) -> Matrix:
     # x · ln(n / df)
     values = _values(X)
     weight = arrays["weight"].astype(values.dtype)
-    if not sp.issparse(X):
-        values *= weight
-        return X
-    for some in _blocks(len(values)):
-        values[some] *= weight[X.indices[some]]
-    return X
+    try:
+        with np.errstate(over="raise"):
+            if not sp.issparse(X):
+                values *= weight
+                return X
+            for some in _blocks(len(values)):
+                values[some] *= weight[X.indices[some]]
+            return X
+    except FloatingPointError as error:
+        place, overflow = place_not_finite(X), error
+    assert place is not None
+    row, column, _ = place
+    most = np.finfo(weight.dtype).max / weight[column]
+    raise ValueError(
+        f"X: expected features whose product with ln(n / df) is a finite {weight.dtype}, got one beyond "
+        f"{most:.3g} in row {row}, column {column}"
+    ) from overflow
 
 
 def _fit_frequency(X: Matrix) -> dict[str, np.ndarray]:
@@ -263,8 +274,8 @@ class Transforms:
 
         Raises:
             TypeError: X is no matrix of real numbers.
-            ValueError: another d than in training, a malformed X, a value that is not finite, or a negative
-                value under ``log`` or ``sqrt``.
+            ValueError: another d than in training, a malformed X, a value that is not finite, here or times
+                ln(n / df), or a negative value under ``log`` or ``sqrt``.
         """
         X = _floats(X, copy=True)
         for name in self.names:
@@ -380,10 +391,10 @@ def _values(X: Matrix) -> np.ndarray:
 
 def _refuse_negative(name: str, X: Matrix) -> None:
     values = _values(X)
-    # one number says it for all but NaN, of numbers that an earlier transform let overflow
-    place = None if values.min(initial=0) >= 0 else first_place(X, values < 0)
-    if place is None:
+    if values.min(initial=0) >= 0:
         return
+    place = first_place(X, values < 0)
+    assert place is not None
     row, column, value = place
     raise ValueError(
         f"{name!r} is for values that are not negative, got {value} in row {row}, column {column} (from 0)"
