@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import xmcjax as library
-from tests.support.internals import SYSTEMS
+from tests.support.internals import SYSTEMS, manifest
 from tests.support.processes import python
 from xmcjax.data import save, save_xmc
 
@@ -149,6 +149,28 @@ def test_of_a_complete_model_nothing_is_left_to_do(xmcjax, data, tmp_path, syste
     assert stored() == before and [p.name for p in tmp_path.iterdir() if p != other] == ["m"]
     another = "top-k" if system == "multiclass" else "multiclass"
     xmcjax("train", "--system", another, *train[3:], "--resume").refused("found one of")
+
+
+def test_another_dtype_of_the_data_of_a_complete_kernel_model_is_named(xmcjax, data, tmp_path):
+    """The model may be in float64 where the data are not, so that its own dtype does not tell."""
+    model = tmp_path / "m"
+    train = ["train", "--system", "kernel", "--train", data, "--model", model]
+    xmcjax(*train, "--dtype", "float64").done()
+    xmcjax(*train, "--resume").refused("cannot resume", "--dtype = float64", "this run has float32")
+    xmcjax(*train, "--resume", "--dtype", "float64").done()
+    content, _ = manifest.unsealed(model / "manifest.json")
+    content.pop("manifest_sha256")
+
+    def told(**more):
+        content["meta"] = {key: v for key, v in content["meta"].items() if key != "data_dtype"} | more
+        (model / "manifest.json").write_bytes(manifest.sealed(content))
+
+    told(data_dtype="float32")  # of features that training has widened
+    double = [*train, "--resume", "--dtype", "float64"]
+    xmcjax(*double).refused("cannot resume", "--dtype = float32", "this run has float64")
+    told()  # of an earlier version
+    xmcjax(*double).done()
+    xmcjax(*train, "--resume").refused("cannot resume", "data = ")
 
 
 @pytest.mark.parametrize("system", OPTIONS)

@@ -45,6 +45,8 @@ from xmcjax.models import (
 _BESIDE = ("n_jobs", "verbose", "warm_start")
 # The first name of what a run has to have in common with the one that it goes on with.
 _SYSTEM = "--system"
+# Of the meta data of a kernel model, which may be in float64 where the features are not.
+_DATA_DTYPE = "data_dtype"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +179,9 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
         seconds["training"] = time.perf_counter() - begin
         if data.transforms.names:
             classifier.transforms_ = data.transforms
-        more = {MORE_FEATURES: beside} if beside else {}
+        more: dict[str, Any] = {MORE_FEATURES: beside} if beside else {}
+        if system == "kernel":
+            more[_DATA_DTYPE] = options.dtype
         save_with_numbers(classifier, options.model, n_labels, data=data.fingerprint, more=more)
         checkpoint.remove()
     known = _numbers(classifier)
@@ -237,8 +241,9 @@ def _nothing_left(options: ClassOptions, classifier: Any, stored: Any, system: s
     kernel = system == "kernel"
     meta = read_kernel_model(options.model)[0] if kernel else LinearModel.load(options.model).meta
     _training.refuse_saved(options.model, meta, system)
-    # a kernel model in float64 may be of features in either
-    dtype = options.dtype if kernel and meta["dtype"] == "float64" else meta["dtype"]
+    # a kernel model in float64 may be of features in either; one of an earlier version does not say of which
+    unknown = options.dtype if kernel and meta["dtype"] == "float64" else meta["dtype"]
+    dtype = str(meta.get(_DATA_DTYPE, unknown))
     found = _mark(options, stored, str(meta.get("data")), tuple(meta.get("transforms", ())), dtype, system)
     wanted = _mark(options, classifier, dataset.fingerprint(), transforms.names, options.dtype, system)
     for key, value in wanted.items():
