@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.internals import SYSTEMS
+from tests.support.internals import SYSTEMS, manifest
 from tests.support.processes import python
 from xmcjax import __version__
 from xmcjax.cli import demo as demo_command
@@ -62,7 +62,14 @@ def test_demo_leaves_a_directory_that_was_named_alone(xmcjax, small_demo, tmp_pa
     result.refused("mine: expected a new or empty directory, found file")
     assert result.out == ""
     (tmp_path / "mine" / "file").rename(tmp_path / "mine" / "manifest.json")
+    xmcjax("demo", "--model", "mine").refused("found manifest.json (nothing was changed)")
+    sealed = manifest.sealed({"format": manifest.FORMAT})
+    (tmp_path / "mine" / "manifest.json").write_bytes(sealed)
     xmcjax("demo", "--model", "mine").refused("found a model (nothing was changed)")
+    (tmp_path / "mine" / "manifest.json").write_bytes(sealed[:-3])
+    xmcjax("demo", "--model", "mine").refused(
+        "found a model whose manifest.json is damaged: restore that file"
+    )
 
 
 def test_info(xmcjax, monkeypatch):

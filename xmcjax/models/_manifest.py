@@ -348,6 +348,24 @@ def unsealed(path: Path) -> tuple[Any, str]:
     return content, tail[1].decode()
 
 
+def is_damaged(path: Path) -> bool:
+    """Whether a file that is no whole manifest was one: other programs have files of that name, too.
+
+    It was where it names a format or the hash, or where it is no JSON either and weights lie beside it.
+
+    Raises:
+        OSError: it, or its directory, cannot be read.
+    """
+    raw = path.read_bytes()
+    if any(mark in raw for mark in (FORMAT.encode(), KERNEL_FORMAT.encode(), b'"manifest_sha256"')):
+        return True
+    try:
+        json.loads(raw)
+    except (ValueError, RecursionError):
+        return any(name == ARRAYS or is_shard(name) for name in os.listdir(path.parent))
+    return False
+
+
 def read(path: Path) -> Manifest:
     """Read and check ``manifest.json`` of a linear model.
 

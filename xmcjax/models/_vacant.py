@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +17,6 @@ from xmcjax.models._manifest import ARRAYS, CALIBRATION, MANIFEST, NAMES, TRANSF
 BESIDE = (TRANSFORMS, NAMES, CALIBRATION)
 # The member of the meta data that models have whose labels are trained together.
 AT_ONCE = "parameters"
-# What a manifest of ours has, though it is damaged.
-_MARKS = (_manifest.FORMAT.encode(), _manifest.KERNEL_FORMAT.encode(), b'"manifest_sha256"')
 _DAMAGED = f" whose {MANIFEST} is damaged: restore that file, or remove the model"
 
 
@@ -82,11 +79,7 @@ def check_place(directory: Path) -> None:
 
 
 def _model_in(directory: Path) -> str | None:
-    """What there is to say of the model in a directory: "" of a whole manifest; None where there is none.
-
-    Other programs have files of that name, too: what is no whole one is ours where it names a format or the
-    hash, or where it is no JSON either and weights lie beside it.
-    """
+    """What there is to say of the model in a directory: "" of a whole manifest; None where there is none."""
     manifest = directory / MANIFEST
     if not manifest.is_file():
         return None
@@ -94,22 +87,11 @@ def _model_in(directory: Path) -> str | None:
         try:
             content, _ = _manifest.unsealed(manifest)
         except ModelFormatError:
-            raw, names = manifest.read_bytes(), os.listdir(directory)
-            beside = any(name == ARRAYS or _manifest.is_shard(name) for name in names)
-            ours = any(mark in raw for mark in _MARKS) or (beside and not _is_json(raw))
-            return _DAMAGED if ours else None
+            return _DAMAGED if _manifest.is_damaged(manifest) else None
     except OSError:
         return None
     ours = isinstance(content, dict) and content.get("format") in (_manifest.FORMAT, _manifest.KERNEL_FORMAT)
     return "" if ours else None
-
-
-def _is_json(raw: bytes) -> bool:
-    try:
-        json.loads(raw)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def unfinished_files(directory: Path, names: set[str]) -> set[str]:
