@@ -20,9 +20,9 @@ from xmcjax.data import Transforms
 from xmcjax.estimators._calibration import own_method
 from xmcjax.models import Calibration, LinearModel, ModelFormatError, Names, ShardWriter, is_trained
 
-#: What meta data say of the training that no attribute of a classifier does: the fingerprint of its data, and
-#: how many columns a second source of features had.
-_OF_TRAINING = ("data", "more_features")
+#: What meta data say of the training that no attribute of a classifier does: the fingerprint of its data, the
+#: dtype of those of a kernel model, and how many columns a second source of features had.
+_OF_TRAINING = ("data", "data_dtype", "more_features")
 
 
 @dataclasses.dataclass(frozen=True)
