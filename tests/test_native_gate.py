@@ -164,6 +164,7 @@ CONVERTED = {
     "solvers.multiclass_dual._solve._InJax.epochs": OWN,
     "solvers.multiclass_dual._solve._InJax.polish": OWN,
     "solvers.multiclass_dual._labels.LabelHinges._ascended": OWN,
+    "solvers.multiclass_dual._labels.LabelHinges._by_newton": OWN,
     "solvers.multiclass_dual._labels.LabelHinges._by_one": OWN,
     "solvers.multiclass_dual._labels.LabelHinges.solved": OWN,
     "solvers.multiclass_dual._labels.LabelHinges._parts": "the trainer's, checked",

@@ -15,7 +15,7 @@ from tests.support.processes import python
 from xmcjax import OneVsAllClassifier, inits, losses, penalties
 from xmcjax.lanes import LabelWeights, OneVsAll, train_one_vs_all
 from xmcjax.native import StopFlag, twins
-from xmcjax.solvers import Status
+from xmcjax.solvers import Status, multiclass_dual
 
 N, D, L = 300, 40, 12
 
@@ -92,6 +92,34 @@ def test_weights_of_rows_and_labels_are_those_of_repeated_rows():
         kept = cost > 0
         least = minimum(X[kept], y[kept], cost[kept])
         assert value(X, y, cost, results[label]) == pytest.approx(least, rel=3e-6)
+
+
+@needs_native
+@pytest.mark.parametrize(("d", "share"), [(8, 1.0), (60, 0.1)])
+def test_few_features_end_by_newtons_method_with_weights_of_rows_and_labels(d, share):
+    """Ascent alone needs more than 300 passes."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, d)) * (rng.random((600, d)) < share)
+    Z = X @ rng.normal(size=(d, 3)) + 0.5 * np.sqrt(d * share) * rng.normal(size=(600, 3))
+    Y, s, a, b = Z > 0, rng.integers(1, 4, 600).astype(float), np.array([0.5, 1, 3]), np.array([2, 1, 0.7])
+    X, Y = X if share == 1 else sp.csr_matrix(X), sp.csr_matrix(Y)
+    options = dict(loss=losses.hinge, C=100.0, tol=1e-4, clip=0.0)
+    with jax.enable_x64(True):
+        results, _ = train(X, Y, sample_weight=s, label_weights=LabelWeights(a, b), **options)
+        alone, _ = train(X, Y, sample_weight=s, label_weights=LabelWeights(a, b), labels=[1], **options)
+    np.testing.assert_array_equal(alone[1].values, results[1].values)
+    rows = np.hstack([X.toarray() if sp.issparse(X) else X, np.ones((600, 1))])
+    for label in range(3):
+        y = targets(Y, label)
+        cost = 100 * s * np.where(y > 0, a[label], b[label])
+        assert results[label].status == Status.CONVERGED and results[label].newton_steps < 200
+        # other methods solve two classes whose rows weigh differently; one is the other with its signs turned
+        both = multiclass_dual.run(
+            rows, (y < 0).astype(int), formulation="ovr", C=cost, classes=2, tol=1e-5, max_epochs=4000
+        )
+        assert both.status == Status.CONVERGED
+        assert value(X, y, cost, results[label]) <= both.primal / 2 * (1 + 1e-4)
+        assert both.dual / 2 <= value(X, y, cost, results[label])
 
 
 @needs_native

@@ -208,7 +208,7 @@ def test_no_features(formulation):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
-def test_a_label_that_ascent_does_not_end_goes_to_other_methods(kind, weighted):
+def test_a_label_that_ascent_does_not_end_goes_to_newtons_method(kind, weighted):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 3)) * np.array([30.0, 1.0, 100.0])
     Y = rng.random((40, 2)) < 0.3
@@ -220,7 +220,9 @@ def test_a_label_that_ascent_does_not_end_goes_to_other_methods(kind, weighted):
     found = hinges.solved(labels)
     assert found.status.tolist() == [Status.CONVERGED] * 2
     assert np.all(found.gap <= 1e-4 * found.value)
-    assert np.all(found.passes > 300)  # so that the label was in need of it
+    assert np.all(
+        (found.passes > 60) & (found.passes < 100)
+    )  # so that the label was in need of it, and had it
     # P of the weights that came out, by its definition
     sign, bias = np.where(Y, 1, -1), found.W[-1]
     losses = np.maximum(1 - sign * (X @ found.W[:-1] + bias), 0)

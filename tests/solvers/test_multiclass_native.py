@@ -284,6 +284,7 @@ def test_instances_of_lee_lin_wahba_have_their_own_weights():
     assert weighted.alpha.max() > 1.5 * C
     for kind, formulation, weights in (
         (Ascent, "ww", np.ones(len(y))),
+        (Proximal, "ww", np.ones(len(y))),
         (CentredAscent, "llw", np.ones(3)),
         (CentredAscent, "llw", np.zeros(len(y))),
     ):

@@ -41,7 +41,8 @@ class DualPoint:
         y: classes 0 … m−1, int32 [n].
         m: number of classes.
         formulation: one of native/interface/ids.def.
-        C: weight of the losses; of `CentredAscent` also one above 0 for each row, [n].
+        C: weight of the losses; of `CentredAscent`, and `Proximal` with "ovr", also one above 0 for each row,
+            [n].
         seed: of the random orders.
         threads: that a call may use.
         classes: first and last + 1 of those that this process of several has; None for all.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "core/aligned.h"
@@ -36,9 +37,9 @@ class Proximal final : public MulticlassProximal {
         X_{args.X.n, args.X.d, value_.data(), args.X.column, args.X.offset}, wide_(sizeof(T) == 8),
         y_(args.y), m_(args.classes), width_((m_ + N - 1) / N * N),
         form_{args.formulation, args.classes, args.C}, C_(args.C), upper_(form_.upper()),
-        ridge_(form_.ridge()), W_(X_.d * width_), D_(X_.d * width_), gradient_(X_.d * width_),
-        alpha_(X_.n * width_), a_(X_.n * width_), gains_(X_.n * width_), h_(X_.n * width_), row_(width_),
-        work_(projection_work(width_)) {
+        ridge_(form_.ridge()), cost_(args.cost), W_(X_.d * width_), D_(X_.d * width_),
+        gradient_(X_.d * width_), alpha_(X_.n * width_), a_(X_.n * width_), gains_(X_.n * width_),
+        h_(X_.n * width_), row_(width_), work_(projection_work(width_)) {
     double longest = 0;
     for (int64_t i = 0; i < X_.n; ++i) longest = std::max(longest, squared_norm(X_, i));
     reach_ = std::sqrt(2 * longest);
@@ -48,7 +49,7 @@ class Proximal final : public MulticlassProximal {
     if (!(sigma_ > 0)) {
       here_ = certify();
       // the first step is to bring the violation to a third of the margin, or of what it is
-      sigma_ = 3 * C_ / std::min(1.0, std::max(here_.violation, 1e-12));
+      sigma_ = 3 * mean_cost() / std::min(1.0, std::max(here_.violation, 1e-12));
     }
     const int64_t newton = minimise(tolerance, std::min(most, kMaxNewton));
     newton_steps += newton;
@@ -153,6 +154,10 @@ class Proximal final : public MulticlassProximal {
     }
   }
 
+  // Of one against the rest, and of all formulations where C is one number.
+  double upper(int64_t i) const { return cost_ ? cost_[i] : upper_; }
+  double mean_cost() const { return cost_ ? std::accumulate(cost_, cost_ + X_.n, 0.0) / double(X_.n) : C_; }
+
   // --- the proximal map
 
   // a = argmax over the dual set of a·(g + t h) - ½ρ‖a‖² - ‖a - α‖²/(2σ), for one instance
@@ -169,11 +174,11 @@ class Proximal final : public MulticlassProximal {
     }
     for (int64_t j = 0; j < width_; j += N) {
       const V free = (load(alpha + j) * inverse + load(g + j) + t * load(h + j)) * scale;
-      store(a + j, minimum(maximum(free, V{}), broadcast(upper_)));
+      store(a + j, minimum(maximum(free, V{}), broadcast(upper(i))));
     }
   }
   // The weights of the variables strictly inside the set, 0 elsewhere: the derivative of a.
-  double slope(double a) const { return a > 0 && a < upper_ ? 1 / (1 / sigma_ + ridge_) : 0; }
+  double slope(int64_t i, double a) const { return a > 0 && a < upper(i) ? 1 / (1 / sigma_ + ridge_) : 0; }
 
   // ψ'(W + t D) along D
   double derivative(double t, double WD, double DD) {
@@ -293,7 +298,7 @@ class Proximal final : public MulticlassProximal {
       inside.clear();
       const bool cs = form_.simplex();
       for (int64_t c = 0; c < m_; ++c)
-        if (cs ? a[c] > 0 : slope(a[c]) > 0) inside.push_back(c);
+        if (cs ? a[c] > 0 : slope(i, a[c]) > 0) inside.push_back(c);
       if (inside.empty() || (cs && inside.size() == 1)) continue;
       const double s = cs ? sigma_ : 1 / (1 / sigma_ + ridge_);
       if (cs) {  // σ (I - 11ᵀ/|S|)
@@ -336,7 +341,7 @@ class Proximal final : public MulticlassProximal {
       std::fill(system_.begin(), system_.end(), 0.0);
       for (int64_t j = 0; j < d; ++j) system_[j * d + j] = 1;
       for (int64_t i = 0; i < X_.n; ++i)
-        if (const double s = slope(a_[i * width_ + c])) add_square(i, s, system_.data(), d, true);
+        if (const double s = slope(i, a_[i * width_ + c])) add_square(i, s, system_.data(), d, true);
       if (!Cholesky::factor(system_.data(), d, d)) return false;
       double* x = right_.data() + c * d;
       for (int64_t j = 0; j < d; ++j) x[j] = -gradient_[j * width_ + c];
@@ -367,10 +372,10 @@ class Proximal final : public MulticlassProximal {
     return true;
   }
 
-  double box_violation(const double* g, const double* a, int64_t y) const {
+  double box_violation(const double* g, const double* a, int64_t i) const {
     double worst = 0;
     for (int64_t c = 0; c < m_; ++c)
-      if (form_.exists(c, y)) worst = std::max(worst, projected(g[c] - ridge_ * a[c], a[c], upper_));
+      if (form_.exists(c, y_[i])) worst = std::max(worst, projected(g[c] - ridge_ * a[c], a[c], upper(i)));
     return worst;
   }
   double simplex_violation(const double* g, const double* a, int64_t y) const {
@@ -396,12 +401,12 @@ class Proximal final : public MulticlassProximal {
         loss = form_.more_loss(loss, g[c]);
         tally.dual += form_.dual_gain(a[c]);
       }
-      tally.loss += loss;
+      tally.loss += cost_ ? cost_[i] * loss : loss;
       tally.worst =
-          std::max(tally.worst, form_.simplex() ? simplex_violation(g, a, y) : box_violation(g, a, y));
+          std::max(tally.worst, form_.simplex() ? simplex_violation(g, a, y) : box_violation(g, a, i));
     }
     for (int64_t j = 0; j < X_.d * width_; ++j) tally.norm += W_[j] * W_[j];
-    return tally.at(C_);
+    return tally.at(cost_ ? 1 : C_);
   }
 
   const std::vector<double> value_;
@@ -411,6 +416,7 @@ class Proximal final : public MulticlassProximal {
   const int64_t m_, width_;
   const Formulation form_;
   const double C_, upper_, ridge_;
+  const double* const cost_;  // C of each row; null where it is C_
   double reach_;      // √2 times the longest row: how much a gain follows the weights
   double sigma_ = 0;  // 0: not yet known
   Assessment here_{};

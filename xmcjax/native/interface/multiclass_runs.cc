@@ -138,9 +138,12 @@ void run(MulticlassNewArgs<T>& args) {
   expect(!shares || (by_rows && args.method == kAscent && args.room == shared_room<T>(args.d, args.classes) &&
                      aligned(args.shared)),
          "room for the weights of Weston-Watkins or Crammer-Singer, in whole lines of the cache");
-  expect(!args.weighted || (args.formulation == kLeeLinWahba && args.method == kCentred &&
-                            args.weighted == args.X.n && all_above_0(args.cost, args.weighted)),
-         "one C but for ascent over instances of Lee-Lin-Wahba, or finite ones above 0 of all rows");
+  const bool weighs = (args.formulation == kLeeLinWahba && args.method == kCentred) ||
+                      (args.formulation == kOneVsRest && args.method == kProximal);
+  expect(
+      !args.weighted || (weighs && args.weighted == args.X.n && all_above_0(args.cost, args.weighted)),
+      "one C but for ascent over instances of Lee-Lin-Wahba and Newton's method of one against the rest, or "
+      "finite ones above 0 of all rows");
   args.X.d = args.d;  // no array tells the columns
   if (!args.listed) args.rows = args.moved = nullptr;
   if (!shares) args.shared = nullptr;

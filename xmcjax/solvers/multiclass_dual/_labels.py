@@ -23,15 +23,19 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse, native
 from xmcjax.solvers import _admm_dense
+from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._admm_blocks import Basis
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._certified import LONGER
 from xmcjax.solvers._host_loop import abandonable
 from xmcjax.solvers._products import product, transposed
 from xmcjax.solvers.multiclass_dual._native import (
+    FAILURES,
     canonical,
+    factorised,
     more_than_ascent,
     multiplied_densely,
+    passes_before_newton,
     passes_of_steps,
 )
 from xmcjax.solvers.multiclass_dual._solve import run
@@ -41,7 +45,7 @@ _BYTES = 16 << 20
 # Part of the tolerance at which ascent ends: what is certified may be a little more.
 _MARGIN = 0.9
 # Passes of ascent after which a label goes to steps for all rows at once, and to other methods where there
-# are no such steps.
+# are neither such steps nor Newton's method.
 _EARLY, _PATIENCE = 60.0, 300.0
 # Times that other methods take up a label again, each with half the tolerance of the last: their gap is that
 # of both classes, of which the one that is kept may have more than its half.
@@ -123,9 +127,14 @@ class LabelHinges:
         self._cost = np.broadcast_to(np.asarray(cost, np.float64), X.shape[0])
         self._bias, self._of, self._tol, self._most = bias, labels, tol, passes
         self._more = native.available() and more_than_ascent(self._X)
-        # the bounds of steps are above 0
-        self._steps = passes_of_steps(self._X) if self._more and np.all(self._cost > 0) else 0.0
-        patience = _EARLY if self._steps else _PATIENCE
+        # bounds are above 0
+        early = self._more and bool(np.all(self._cost > 0))
+        self._steps = passes_of_steps(self._X) if early else 0.0
+        self._newton = early and factorised(self._X)
+        if self._steps:
+            patience = _EARLY
+        else:
+            patience = passes_before_newton(self._X, passes) if self._newton else _PATIENCE
         self._ascent = min(passes, patience) if self._more else passes
         self._basis: Basis | None = None
         self._of_basis = threading.Lock()
@@ -139,6 +148,9 @@ class LabelHinges:
             if self._steps and (which := self._behind(ended)).size:
                 left = np.minimum(self._most - ended.passes, self._steps)
                 self._improve(ended, which, self._by_steps(labels.some(which), left[which]))
+            if self._newton and (which := self._behind(ended)).size:
+                left, start = self._most - ended.passes, sp.csc_array(alpha)[:, which]
+                self._improve(ended, which, self._by_newton(labels.some(which), left[which], start))
             which = self._behind(ended)
             left = self._most - ended.passes
             if self._more:
@@ -209,6 +221,31 @@ class LabelHinges:
             weights.append(found.W[:, 0].astype(self._X.dtype))
         W = np.stack(weights, axis=1)
         return self._certified(labels, sp.csr_array(sp.hstack(alpha)), passes, passes >= most, W)
+
+    def _by_newton(self, labels: Labels, most: np.ndarray, start: sp.csc_array) -> LabelSolution:
+        """Proximal point steps by Newton's method, for each label by itself.
+
+        Args:
+            labels: k of them.
+            most: Newton steps that each may make, [k].
+            start: dual variables [n, k] to start from.
+        """
+        X, own = self._X, np.zeros(self._X.shape[0], np.int32)
+        alpha, steps = [], np.zeros(len(most))
+        for k in range(len(most)):
+            has, cost = self._of_label(labels, k)
+            sign = np.where(has, 1, -1).astype(X.dtype)
+            signed = X.data * np.repeat(sign, np.diff(X.indptr)), X.indices, X.indptr
+            rows = _sparse.trusted_csr(sp.csr_array, signed, X.shape)
+            point = native.Proximal(rows, own, 1, "ovr", cost)
+            point.alpha, accuracy = sp.csr_array(start[:, [k]]), Accuracy(np.float64, _MARGIN * self._tol)
+            while point.failures < FAILURES and point.newton_steps <= most[k] - 1:
+                found = point.step(accuracy.eps, int(most[k] - point.newton_steps))
+                if accuracy.enough(found.gap, found.violation):
+                    break
+            alpha.append(sp.csc_array(point.alpha))
+            steps[k] = point.newton_steps
+        return self._certified(labels, sp.csr_array(sp.hstack(alpha)), steps, steps > most - 1)
 
     def _eigenvectors(self) -> Basis:
         """The basis of the features that all labels have, with the features in it."""

@@ -243,7 +243,7 @@ class Methods:
         if self._formulation in ("ww", "cs"):
             return d * self._m <= _DIRECT
         if self._separate:
-            return d <= _DIRECT
+            return factorised(self._rows)
         # of Lee-Lin-Wahba the factors of all classes are kept
         return d <= _FEW and 8 * self._m * d * d <= _FACTORS
 
@@ -291,10 +291,8 @@ class Methods:
             more = _OF_SYSTEM * (r + r**3 / max(3 * n * d, 1)) / (25 * self._m)
             return _EARLY + min(more, _SHARE * self._most)
         if self._separate:
-            # a Newton step factorises d³/3 for each class, several times as fast as a pass reads entries of X
-            passes = _FACTOR * self._X.shape[1] ** 3 / max(self._rows.nnz, 1)
             most = _HALF * self._most - _BRIEF if self._splits_late else _SHARE * self._most
-            return max(_SEPARATE_PATIENCE, min(passes, _LONG_PATIENCE, most))
+            return passes_before_newton(self._rows, most)
         if self._small or self._formulation not in ("ww", "cs"):
             return _PATIENCE
         return min(_CLASS_PATIENCE * self._m, _LONG_PATIENCE, _SHARE * self._most)
@@ -337,10 +335,22 @@ def multiplied_densely(rows: sp.csr_array) -> bool:
     return rows.nnz >= _DENSE * rows.shape[0] * rows.shape[1]
 
 
+def factorised(rows: sp.csr_array) -> bool:
+    """Whether a system of Newton's method of one class is small enough to factorise."""
+    return rows.shape[1] <= _DIRECT
+
+
+def passes_before_newton(rows: sp.csr_array, most: float) -> float:
+    """Passes of ascent, about `most` at most, before Newton's method of one against the rest."""
+    # a Newton step factorises d³/3 for each class, several times as fast as a pass reads entries of X
+    passes = _FACTOR * rows.shape[1] ** 3 / max(rows.nnz, 1)
+    return max(_SEPARATE_PATIENCE, min(passes, _LONG_PATIENCE, most))
+
+
 def more_than_ascent(rows: sp.csr_array) -> bool:
     """Whether another method takes over from ascent where one class stands against the rest."""
     n, d = rows.shape
-    return d <= _DIRECT or (multiplied_densely(rows) and _admm_dense.fits(n, d, 2))
+    return factorised(rows) or (multiplied_densely(rows) and _admm_dense.fits(n, d, 2))
 
 
 def passes_of_steps(rows: sp.csr_array) -> float:
