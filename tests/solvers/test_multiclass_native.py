@@ -390,3 +390,25 @@ def test_arguments_that_do_not_fit_a_handle():
         with pytest.raises(ValueError, match=f"expected .*{expected}"):
             InPlace.once(f"multiclass_{name}", **fields)
     assert one.sweep(0.1)[1] > 0
+
+
+@pytest.mark.parametrize("m", [1, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_newton_steps_of_full_rows_are_those_of_rows_without_zeros(m, weighted):
+    """Full rows are added to a system together, others one by one."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(203, 13))
+    X[::3, 4] = 0
+    y, C = rng.integers(0, m, 203).astype(np.int32), rng.uniform(1, 5, 203) if weighted else 2.0
+    stored = sp.csr_array((X.ravel(), np.tile(np.arange(13), 203), np.arange(0, 204 * 13, 13)), shape=X.shape)
+    ends = []
+    for rows in (canonical_csr(stored), canonical_csr(stored, zeros=False)):
+        newton = Proximal(rows, y, m, "ovr", C)
+        while newton.step(1e-9).gap > 1e-9:
+            assert newton.newton_steps < 200
+        ends.append((newton.newton_steps, newton.weights))
+    assert ends[0][0] == ends[1][0]
+    np.testing.assert_allclose(ends[0][1], ends[1][1], rtol=1e-9)
+    losses = np.maximum(1 - np.where(y[:, None] == np.arange(m), 1, -1) * (X @ ends[0][1]), 0)
+    primal = (ends[0][1] ** 2).sum() / 2 + (np.broadcast_to(C, 203) * losses.sum(axis=1)).sum()
+    assert primal == pytest.approx(newton.step(1e-9).primal, rel=1e-9)

@@ -23,8 +23,23 @@ namespace {
 
 constexpr int64_t kMaxNewton = 60;
 constexpr int kMaxSearch = 25;
+constexpr size_t kTogether = 8;  // rows whose squares are added at once
 constexpr int64_t kProjection = 20;  // passes over a row that the projection costs, about
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// ⟨a, b⟩ over `length` entries, not necessarily whole vectors.
+inline double inner(const double* a, const double* b, int64_t length) {
+  constexpr int N = kWide<double>;
+  Wide<double> even{}, odd{};
+  int64_t j = 0;
+  for (; j + 2 * N <= length; j += 2 * N) {
+    even += load_wide(a + j) * load_wide(b + j);
+    odd += load_wide(a + j + N) * load_wide(b + j + N);
+  }
+  double sum = total(even + odd);
+  for (; j < length; ++j) sum += a[j] * b[j];
+  return sum;
+}
 
 class Proximal final : public MulticlassProximal {
   static constexpr int N = kLanes<double>;
@@ -35,10 +50,10 @@ class Proximal final : public MulticlassProximal {
   explicit Proximal(const MulticlassNewArgs<T>& args)
       : MulticlassProximal(args.X.n), value_(args.X.value, args.X.value + args.X.offset[args.X.n]),
         X_{args.X.n, args.X.d, value_.data(), args.X.column, args.X.offset}, wide_(sizeof(T) == 8),
-        y_(args.y), m_(args.classes), width_((m_ + N - 1) / N * N),
+        y_(args.y), m_(args.classes), width_((m_ + N - 1) / N * N), stride_(m_ == 1 ? 1 : width_),
         form_{args.formulation, args.classes, args.C}, C_(args.C), upper_(form_.upper()),
-        ridge_(form_.ridge()), cost_(args.cost), W_(X_.d * width_), D_(X_.d * width_),
-        gradient_(X_.d * width_), alpha_(X_.n * width_), a_(X_.n * width_), gains_(X_.n * width_),
+        ridge_(form_.ridge()), cost_(args.cost), W_(X_.d * stride_), D_(X_.d * stride_),
+        gradient_(X_.d * stride_), alpha_(X_.n * width_), a_(X_.n * width_), gains_(X_.n * width_),
         h_(X_.n * width_), row_(width_), work_(projection_work(width_)) {
     double longest = 0;
     for (int64_t i = 0; i < X_.n; ++i) longest = std::max(longest, squared_norm(X_, i));
@@ -97,14 +112,22 @@ class Proximal final : public MulticlassProximal {
   template <class T>
   void put_weights(T* W) const {
     for (int64_t j = 0; j < X_.d; ++j)
-      for (int64_t c = 0; c < m_; ++c) W[j * m_ + c] = T(W_[j * width_ + c]);
+      for (int64_t c = 0; c < m_; ++c) W[j * m_ + c] = T(W_[j * stride_ + c]);
   }
 
   // --- products with the rows of X
 
+  // Whether a row has all features.
+  bool full(int64_t i) const { return X_.offset[i + 1] - X_.offset[i] == X_.d; }
+  const double* values(int64_t i) const { return X_.value + X_.offset[i]; }
+
   // z = x_iᵀ W, `width` numbers
   void scores(int64_t i, const double* W, double* z) const {
     Poll()(entries(X_, i) * width_ / N);
+    if (stride_ == 1) {
+      z[0] = full(i) ? inner(values(i), W, X_.d) : row_dot_lane(X_, i, W, 1);
+      return;
+    }
     for (int64_t t = 0; t < width_; t += N) {
       V even{}, odd{};
       int64_t p = X_.offset[i];
@@ -119,6 +142,11 @@ class Proximal final : public MulticlassProximal {
   // out += x_i cᵀ
   void add(int64_t i, const double* c, double* out) const {
     Poll()(entries(X_, i) * width_ / N);
+    if (stride_ == 1) {
+      if (full(i)) add_scaled(c[0], values(i), X_.d, out);
+      else row_add_lane(X_, i, c[0], out, 1);
+      return;
+    }
     for (int64_t t = 0; t < width_; t += N) {
       const V u = load(c + t);
       for (int64_t p = X_.offset[i]; p < X_.offset[i + 1]; ++p) {
@@ -130,7 +158,7 @@ class Proximal final : public MulticlassProximal {
 
   // W = Xᵀ coefficients(α)
   void weights(double* W) {
-    std::fill(W, W + X_.d * width_, 0.0);
+    std::fill(W, W + X_.d * stride_, 0.0);
     for (int64_t i = 0; i < X_.n; ++i) accumulate(i, alpha_.get(), W);
   }
   void accumulate(int64_t i, const double* variables, double* W) {
@@ -200,7 +228,7 @@ class Proximal final : public MulticlassProximal {
   // --- Newton's method on ψ from W; leaves the maximiser in a_ and returns the steps made
 
   int64_t minimise(double tolerance, int64_t most) {
-    const int64_t size = X_.d * width_;
+    const int64_t size = X_.d * stride_;
     find_gains();
     std::fill(h_.get(), h_.get() + X_.n * width_, 0.0);
     for (int64_t newton = 0;; ++newton) {
@@ -278,11 +306,36 @@ class Proximal final : public MulticlassProximal {
       const double v = s * X_.value[p];
       const int64_t last = triangle ? p + 1 : X_.offset[i + 1];
       poll(last - X_.offset[i]);
-      if (X_.offset[i + 1] - X_.offset[i] < X_.d) {
+      if (!full(i)) {
         for (int64_t q = X_.offset[i]; q < last; ++q) out[X_.column[q]] += v * X_.value[q];
         continue;
       }
       add_scaled(v, X_.value + X_.offset[i], last - X_.offset[i], out);
+    }
+  }
+
+  // Adds Σ s x xᵀ over some rows to the lower triangle of a system. Full rows go together, so that it is read and
+  // written once for all of them.
+  void add_squares(const std::vector<int64_t>& rows, double s, double* system) const {
+    std::vector<const double*> whole;
+    for (const int64_t i : rows) {
+      if (full(i)) whole.push_back(values(i));
+      else add_square(i, s, system, X_.d, true);
+    }
+    const Poll poll;
+    for (size_t k = 0; k < whole.size(); k += kTogether) {
+      const double* x[kTogether];
+      for (size_t r = 0; r < kTogether; ++r) x[r] = whole[std::min(k + r, whole.size() - 1)];
+      poll(kTogether * X_.d * X_.d / N);
+      for (int64_t p = 0; p < X_.d; ++p) {
+        double *out = system + p * X_.d, v[kTogether];
+        for (size_t r = 0; r < kTogether; ++r) v[r] = k + r < whole.size() ? s * x[r][p] : 0;
+        each_wide<double>(p + 1, [&](int64_t q, int64_t count) {
+          Wide<double> sum = load_some(out + q, count);
+          for (size_t r = 0; r < kTogether; ++r) sum += v[r] * load_some(x[r] + q, count);
+          store_some(out + q, count, sum);
+        });
+      }
     }
   }
 
@@ -321,10 +374,10 @@ class Proximal final : public MulticlassProximal {
     if (!Cholesky::factor(system_.data(), size, size)) return false;
     right_.resize(size);
     for (int64_t j = 0; j < d; ++j)
-      for (int64_t c = 0; c < m_; ++c) right_[c * d + j] = -gradient_[j * width_ + c];
+      for (int64_t c = 0; c < m_; ++c) right_[c * d + j] = -gradient_[j * stride_ + c];
     Cholesky::solve(system_.data(), size, size, right_.data());
     for (int64_t j = 0; j < d; ++j)
-      for (int64_t c = 0; c < m_; ++c) D_[j * width_ + c] = right_[c * d + j];
+      for (int64_t c = 0; c < m_; ++c) D_[j * stride_ + c] = right_[c * d + j];
     return true;
   }
 
@@ -336,15 +389,18 @@ class Proximal final : public MulticlassProximal {
     system_.assign(d * d, 0);
     right_.assign(m_ * d, 0);
     std::vector<double> inverses, factors, lambda(d, 0.0), column(d);
+    std::vector<int64_t> inside;
     if (centred) inverses.assign(d * d, 0), factors.resize(m_ * d * d);
     for (int64_t c = 0; c < m_; ++c) {
       std::fill(system_.begin(), system_.end(), 0.0);
       for (int64_t j = 0; j < d; ++j) system_[j * d + j] = 1;
+      inside.clear();
       for (int64_t i = 0; i < X_.n; ++i)
-        if (const double s = slope(i, a_[i * width_ + c])) add_square(i, s, system_.data(), d, true);
+        if (slope(i, a_[i * width_ + c]) > 0) inside.push_back(i);
+      add_squares(inside, 1 / (1 / sigma_ + ridge_), system_.data());
       if (!Cholesky::factor(system_.data(), d, d)) return false;
       double* x = right_.data() + c * d;
-      for (int64_t j = 0; j < d; ++j) x[j] = -gradient_[j * width_ + c];
+      for (int64_t j = 0; j < d; ++j) x[j] = -gradient_[j * stride_ + c];
       Cholesky::solve(system_.data(), d, d, x);
       if (!centred) continue;
       std::copy(system_.begin(), system_.end(), factors.begin() + c * d * d);
@@ -367,7 +423,7 @@ class Proximal final : public MulticlassProximal {
         Cholesky::solve(factors.data() + c * d * d, d, d, column.data());
         for (int64_t j = 0; j < d; ++j) x[j] -= column[j];
       }
-      for (int64_t j = 0; j < d; ++j) D_[j * width_ + c] = x[j];
+      for (int64_t j = 0; j < d; ++j) D_[j * stride_ + c] = x[j];
     }
     return true;
   }
@@ -405,7 +461,7 @@ class Proximal final : public MulticlassProximal {
       tally.worst =
           std::max(tally.worst, form_.simplex() ? simplex_violation(g, a, y) : box_violation(g, a, i));
     }
-    for (int64_t j = 0; j < X_.d * width_; ++j) tally.norm += W_[j] * W_[j];
+    for (int64_t j = 0; j < X_.d * stride_; ++j) tally.norm += W_[j] * W_[j];
     return tally.at(cost_ ? 1 : C_);
   }
 
@@ -413,14 +469,14 @@ class Proximal final : public MulticlassProximal {
   const Csr<double> X_;
   const bool wide_;  // whether weights are asked for in double
   const int32_t* y_;
-  const int64_t m_, width_;
+  const int64_t m_, width_, stride_;  // of a row of classes; of a feature, which of one class needs no more
   const Formulation form_;
   const double C_, upper_, ridge_;
   const double* const cost_;  // C of each row; null where it is C_
-  double reach_;      // √2 times the longest row: how much a gain follows the weights
+  double reach_;  // √2 times the longest row: how much a gain follows the weights
   double sigma_ = 0;  // 0: not yet known
   Assessment here_{};
-  Zeros<double> W_, D_, gradient_;       // [d, width]
+  Zeros<double> W_, D_, gradient_;  // [d, width]
   Zeros<double> alpha_, a_, gains_, h_;  // [n, width]
   Zeros<double> row_;
   std::vector<double> work_, old_, system_, right_;
