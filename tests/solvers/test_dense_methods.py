@@ -230,6 +230,19 @@ def test_a_label_that_ascent_does_not_end_goes_to_newtons_method(kind, weighted)
     np.testing.assert_allclose(value, found.value, rtol=1e-9)
 
 
+def test_labels_over_few_dense_features_end_by_newtons_method_before_steps(monkeypatch):
+    """Steps for all rows at once took 160 passes where features had different sizes."""
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(1000, 40)) * np.logspace(0, -2, 40)).astype(np.float32)
+    X[rng.random(X.shape) < 0.3] = 0  # stored or not
+    Y = X @ rng.normal(size=(40, 2)) + 0.2 * rng.normal(size=(1000, 2)) > [0, 1]
+    monkeypatch.setattr(admm_dense, "basis_of", lambda X: pytest.fail("steps for all rows at once"))
+    labels = md.Labels(np.arange(2), sp.csc_array(Y.astype(float)), np.ones(2), np.ones(2))
+    found = md.LabelHinges(X, np.float32, np.full(1, 1e3), True, 2, 1e-3, 1000.0).solved(labels)
+    assert found.status.tolist() == [Status.CONVERGED] * 2
+    assert np.all((found.passes > 60) & (found.passes < 130))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_labels_over_dense_features_end_by_steps_in_one_basis(dtype, monkeypatch):
     """Each has the optimum of its problem of two classes, and the same bits by itself."""

@@ -5,10 +5,11 @@ The problem of a label, with a feature of value 1 for its bias and costs c_i of 
     min P(w) = ½ ‖w‖² + Σ_i c_i [1 − y_i w·x_i]₊,
     max D(α) = Σ_i α_i − ½ ‖Σ_i y_i α_i x_i‖²,    0 ≤ α_i ≤ c_i.
 
-Native coordinate ascent solves some labels at a time (:class:`xmcjax.native.SeparateAscent`). Where features
-are dense, what it does not end goes to steps for all rows at once (:mod:`xmcjax.solvers._admm_dense`), a
-label at a time: with rows y_i x_i it is a problem of one class, and all labels have the eigenvectors of XᵀX.
-Where features are few or dense, what is left goes to the other methods of :func:`run`, label by label.
+Native coordinate ascent solves some labels at a time (:class:`xmcjax.native.SeparateAscent`). What it does
+not end goes to other methods, a label at a time: with rows y_i x_i it is a problem of one class. Where
+features are dense, and many for the rows, steps for all rows at once (:mod:`xmcjax.solvers._admm_dense`) come
+next, for which all labels have the eigenvectors of XᵀX; then, up to some number of features, Newton's method
+(:class:`xmcjax.native.Proximal`). What is left goes to all methods of :func:`run`, of two classes.
 P(w) − D(α), worked out in float64, bounds how far P(w) is from its minimum, whatever rounding did before.
 """
 
@@ -31,6 +32,7 @@ from xmcjax.solvers._host_loop import abandonable
 from xmcjax.solvers._products import product, transposed
 from xmcjax.solvers.multiclass_dual._native import (
     FAILURES,
+    SHARE,
     canonical,
     factorised,
     more_than_ascent,
@@ -134,7 +136,7 @@ class LabelHinges:
         if self._steps:
             patience = _EARLY
         else:
-            patience = passes_before_newton(self._X, passes) if self._newton else _PATIENCE
+            patience = passes_before_newton(self._X, SHARE * passes) if self._newton else _PATIENCE
         self._ascent = min(passes, patience) if self._more else passes
         self._basis: Basis | None = None
         self._of_basis = threading.Lock()
@@ -230,7 +232,7 @@ class LabelHinges:
             most: Newton steps that each may make, [k].
             start: dual variables [n, k] to start from.
         """
-        X, own = self._X, np.zeros(self._X.shape[0], np.int32)
+        X, own = _whole(self._X) if self._dense else self._X, np.zeros(self._X.shape[0], np.int32)
         alpha, steps = [], np.zeros(len(most))
         for k in range(len(most)):
             has, cost = self._of_label(labels, k)
@@ -366,3 +368,12 @@ class LabelHinges:
     def _wide(self, rows: slice) -> sp.csr_array:
         """These rows of X in float64."""
         return _sparse.csr(_sparse.rows_of(self._X, rows).astype(np.float64, copy=False))
+
+
+def _whole(X: sp.csr_array) -> sp.csr_array:
+    """The same with all zeros stored: rows of all features are multiplied faster."""
+    n, d = X.shape
+    index = _sparse.index_type(n, d, n * d)
+    ends = np.arange(0, n * d + 1, d, dtype=index) if d else np.zeros(n + 1, index)
+    parts = X.toarray().ravel(), np.tile(np.arange(d, dtype=index), n), ends
+    return _sparse.trusted_csr(sp.csr_array, parts, X.shape)

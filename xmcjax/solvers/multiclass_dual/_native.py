@@ -35,7 +35,8 @@ _EARLY, _OF_SYSTEM = 8.0, 3.0
 _BRIEF, _HALF = 200.0, 0.5
 # Passes, times entries and by d³, that take as long as the Newton steps that follow: twenty, as a rule.
 _FACTOR = 0.25
-_SHARE = 0.8
+#: Share of all passes that ascent has at most where another method follows.
+SHARE = 0.8
 # Features of Lee-Lin-Wahba up to which a system for each class is factorised, and bytes that the factors of
 # all classes may take.
 _FEW, _FACTORS = 64, 1 << 30
@@ -48,6 +49,9 @@ _SPARSE_STEPS = 4
 # classes and in that of one class; or if it is so small that a factor costs next to nothing.
 _DIRECT, _COUPLED_ROWS, _CENTRED_ROWS = 1200, 60, 1 / 20
 _COUPLED_SQUARE, _CENTRED_SQUARE = 1 << 14, 1 << 10
+# The same of one label; and passes that steps for all rows at once have elsewhere before Newton's method,
+# which takes about as long.
+_LABEL_ROWS, _OF_LABEL = 10, 100.0
 # What proximal point steps are called.
 _NEWTON = "Newton's method"
 # Proximal point steps in a row that may bring nothing before rounding is taken to be the reason.
@@ -284,18 +288,18 @@ class Methods:
         if not (self._direct or self._splits or self._splits_late or self._formulation == "llw"):
             return np.inf
         if self._splits_late and not self._small:
-            return min(_LONG_PATIENCE, _SHARE * self._most)
+            return min(_LONG_PATIENCE, SHARE * self._most)
         if self._splits and self._formulation in _UNKNOWNS:
             # n d r + r³/3 products of matrices, of which 25 take as long as one of the n d m of a pass
             (n, d), r = self._X.shape, min(self._X.shape)
             more = _OF_SYSTEM * (r + r**3 / max(3 * n * d, 1)) / (25 * self._m)
-            return _EARLY + min(more, _SHARE * self._most)
+            return _EARLY + min(more, SHARE * self._most)
         if self._separate:
-            most = _HALF * self._most - _BRIEF if self._splits_late else _SHARE * self._most
+            most = _HALF * self._most - _BRIEF if self._splits_late else SHARE * self._most
             return passes_before_newton(self._rows, most)
         if self._small or self._formulation not in ("ww", "cs"):
             return _PATIENCE
-        return min(_CLASS_PATIENCE * self._m, _LONG_PATIENCE, _SHARE * self._most)
+        return min(_CLASS_PATIENCE * self._m, _LONG_PATIENCE, SHARE * self._most)
 
     @property
     def _splits(self) -> bool:
@@ -357,12 +361,14 @@ def passes_of_steps(rows: sp.csr_array) -> float:
     """Passes at most that steps for all rows at once have for one label against the rest.
 
     They are none where features are sparse or too many, and where systems of Newton's method are so small
-    that it comes before; some where it costs little.
+    that it comes before; some where it comes after.
     """
     n, d = rows.shape
-    if not (multiplied_densely(rows) and _admm_dense.fits(n, d, 1)) or d <= _UNKNOWNS["ovr"]:
+    if not (multiplied_densely(rows) and _admm_dense.fits(n, d, 1)):
         return 0.0
-    return _BRIEF if d <= _SEPARATE_FEW else math.inf
+    if d**2 <= max(_LABEL_ROWS * n, _UNKNOWNS["ovr"] ** 2):
+        return 0.0
+    return _OF_LABEL if factorised(rows) else math.inf
 
 
 def described(search: Search, violation: float, left: float, formulation: str | Formulation) -> dict:
