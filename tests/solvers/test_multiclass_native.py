@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -412,3 +413,14 @@ def test_newton_steps_of_full_rows_are_those_of_rows_without_zeros(m, weighted):
     losses = np.maximum(1 - np.where(y[:, None] == np.arange(m), 1, -1) * (X @ ends[0][1]), 0)
     primal = (ends[0][1] ** 2).sum() / 2 + (np.broadcast_to(C, 203) * losses.sum(axis=1)).sum()
     assert primal == pytest.approx(newton.step(1e-9).primal, rel=1e-9)
+
+
+def test_a_dense_fit_takes_the_memory_of_its_rows():
+    """CSR was made of X by way of coordinates, with a peak of seven times X."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40_000, 50)).astype(np.float32), rng.integers(0, 3, 40_000)
+    tracemalloc.start()
+    md.run(X, y, formulation="cs", max_epochs=1)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5.5 * X.nbytes

@@ -209,7 +209,7 @@ class ByFeature(Weights):
         return ByLabel(_sparse.canonical_csr(coef), self.bias)
 
     def rows(self, X):
-        return _sparse.csr(X if sp.issparse(X) else sp.csr_array(X))
+        return _sparse.csr(X) if sp.issparse(X) else _sparse.of_dense(X)
 
     def scores(self, X, labels: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
         self.check(X)

@@ -391,6 +391,6 @@ def described(search: Search, violation: float, left: float, formulation: str | 
 
 def canonical(X) -> sp.csr_array:
     """X as CSR of float32 or float64, columns ascending in a row and none twice, without zeros."""
-    X = X if sp.issparse(X) else sp.csr_array(X)
-    X = X.astype(X.dtype if X.dtype in (np.float32, np.float64) else np.float32, copy=False)
+    dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float32)
+    X = X.astype(dtype, copy=False) if sp.issparse(X) else _sparse.of_dense(np.asarray(X), dtype)
     return _sparse.canonical_csr(X, zeros=False)
