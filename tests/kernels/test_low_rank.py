@@ -152,6 +152,67 @@ def test_columns_of_another_shape_are_refused():
                     product(jnp.ones(shape, P.dtype))
 
 
+CROSSED = [
+    lambda P: kernels.gram(Linear(), P, memory=0),
+    lambda P: kernels.gram(RBF(1.0), P),
+    lambda P: kernels.low_rank(RBF(1.0), P, 2),
+    lambda P: kernels.fourier(RBF(1.0), P, 4),
+]
+
+
+@pytest.mark.parametrize("make", CROSSED)
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_points_that_were_not_made_like_the_training_points_are_refused(make, form):
+    """Each set by itself is less its own mean: with those of another one values were wrong without a word."""
+    X = np.random.default_rng(0).normal(size=(9, 3)) + 5
+    P, T = kernels.points(form(X)), X[:4]
+    cross, S = make(P).cross, jnp.ones((9, 1, 1))
+    sentence = r"^points: expected points\(T, like=training points\), found "
+    for made, found in (
+        (kernels.points(form(T)), "another mean subtracted than that of the training points$"),
+        (kernels.points(form(T[:, :2])), "width 2 beside 3$"),
+        (kernels.points(form(T), np.float32), "float32 beside float64$"),
+        (kernels.precomputed(np.eye(9)), "GivenProducts beside Points$"),
+    ):
+        with pytest.raises(ValueError, match=sentence + found):
+            cross(made, S)
+    with pytest.raises(TypeError, match=r"^points: expected what points\(X\) or precomputed\(M\) returns"):
+        cross(T, S)
+    again = cross(kernels.points(form(T), like=P), S)
+    np.testing.assert_allclose(cross(P, S)[:4], again, rtol=1e-12)
+    # a set that has been copied, or loaded, has the same numbers
+    np.testing.assert_array_equal(cross(jax.tree.map(jnp.array, P), S), cross(P, S))
+
+
+def test_given_products_of_another_width_are_refused():
+    cross, S = kernels.gram(Linear(), kernels.precomputed(np.eye(9))).cross, jnp.ones((9, 1, 1))
+    sentence = r"^points: expected precomputed_test\(M, training points\), found "
+    for made, found in (
+        (kernels.precomputed(np.eye(4)), "width 4 beside 9$"),
+        (kernels.points(np.eye(9)), "Points beside GivenProducts$"),
+    ):
+        with pytest.raises(ValueError, match=sentence + found):
+            cross(made, S)
+
+
+@pytest.mark.parametrize("make", CROSSED)
+def test_points_that_are_traced_are_taken_as_they_are(make):
+    X = np.random.default_rng(0).normal(size=(9, 3)) + 5
+    P, S = kernels.points(X), jnp.ones((9, 1, 1))
+    made, T = make(P), kernels.points(X[:4], like=P)
+    plain = made.cross(T, S)
+    np.testing.assert_allclose(jax.jit(lambda T, S: made.cross(T, S))(T, S), plain, rtol=1e-12)
+    np.testing.assert_allclose(jax.jit(lambda made: made.cross(T, S))(made), plain, rtol=1e-12)
+    several = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), T)
+    np.testing.assert_allclose(
+        jax.vmap(lambda T: made.cross(T, S))(several), np.stack([plain] * 2), rtol=1e-12
+    )
+    slope = jax.grad(lambda S: made.cross(T, S).sum())(S)
+    assert float(jnp.vdot(slope, S)) == pytest.approx(float(plain.sum()), rel=1e-12)
+    with pytest.raises(ValueError, match=r"found width 2 beside 3\b"):
+        jax.jit(lambda S: made.cross(kernels.points(X[:4, :2]), S))(S)
+
+
 def test_incomplete_cholesky_refuses_what_is_traced():
     """It picks points by their numbers; those of Nystrom are drawn without them."""
     X = data()[0]

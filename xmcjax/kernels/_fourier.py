@@ -18,7 +18,7 @@ from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax.kernels._factored import Factored, Factors
 from xmcjax.kernels._functions import RBF, Kernel, Matern, check_columns, stack
-from xmcjax.kernels._points import Points, check_points
+from xmcjax.kernels._points import Points, check_points, check_test_points
 
 
 @methods_need_threads_of_jax
@@ -45,8 +45,9 @@ class Fourier(Factored):
         return self._features(kernel, self.phases)
 
     def cross(self, points, S: jax.Array, between=None) -> jax.Array:
-        """As :meth:`xmcjax.kernels.Gram.cross`."""
+        """As :meth:`xmcjax.kernels.Gram.cross`, with points made by ``points(T, like=training points)``."""
         check_columns(S, self.n, self.count)
+        check_test_points(points, self.points)
         S = S if between is None else between(S[:, 0])[:, None]
         rows = self._features(self.kernel, points.op.matmat(self.directions).T).F
         own = self.made(self.kernel).F

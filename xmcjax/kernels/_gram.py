@@ -20,7 +20,7 @@ from xmcjax._cores import usable_cores
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax._pytrees import pytree, unmarked
 from xmcjax.kernels._functions import Kernel, Linear, check_columns, stack
-from xmcjax.kernels._points import GivenProducts, Points, check_points
+from xmcjax.kernels._points import GivenProducts, Points, check_points, check_test_points
 from xmcjax.linops import Csr, Dense, Grouped
 
 # Bytes of one tile [L, rows, n]: it should stay in the processor's caches and be worth a matrix product.
@@ -112,14 +112,17 @@ class Gram:
         """M⁽ˡ⁾(points, training points) S_l, [m, L, k], of S [n, L, k].
 
         Args:
-            points: m points of the same kind as the training points.
+            points: m test points, made by ``points(T, like=training points)``, as each set that is made
+                without it is less its own mean, or by ``precomputed_test(M, training points)``.
             S: [n, L, k].
             between: where L = 1, as for :meth:`sandwich`.
 
         Raises:
-            TypeError: S of another dtype than the points.
+            TypeError: S of another dtype than the points, or what is no points.
+            ValueError: points that were made in another way; a mean that JAX traces is not looked at.
         """
         self._check(S)
+        check_test_points(points, self.points)
         if self.linear:
             return self._through_features(points, S, between or (lambda T: T))
         S = S if between is None else between(S[:, 0])[:, None]

@@ -25,7 +25,7 @@ from xmcjax._pytrees import is_traced, pytree
 from xmcjax.kernels._factored import Factored, Factors
 from xmcjax.kernels._functions import Kernel, check_columns, stack
 from xmcjax.kernels._gram import cross_product
-from xmcjax.kernels._points import check_points
+from xmcjax.kernels._points import check_points, check_test_points
 
 METHODS = ("cholesky", "nystrom")
 
@@ -56,8 +56,12 @@ class LowRank(Factored):
         return _made(kernel, self.points, self.active, self.places, corrected=self.corrected)
 
     def cross(self, points, S: jax.Array, between=None) -> jax.Array:
-        """M⁽ˡ⁾(points, training points) S_l = M⁽ˡ⁾_{·,I} R⁻ᵀ F S_l; as :meth:`xmcjax.kernels.Gram.cross`."""
+        """M⁽ˡ⁾(points, training points) S_l = M⁽ˡ⁾_{·,I} R⁻ᵀ F S_l.
+
+        As :meth:`xmcjax.kernels.Gram.cross`, with points made by ``points(T, like=training points)``.
+        """
         check_columns(S, self.n, self.count)
+        check_test_points(points, self.points)
         S = S if between is None else between(S[:, 0])[:, None]
         F = self.with_derivatives().F
         out = []

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from xmcjax import _sparse, linops
 from xmcjax._cores import usable_cores
 from xmcjax._fork import methods_need_threads_of_jax, needs_threads_of_jax
-from xmcjax._pytrees import pytree
+from xmcjax._pytrees import is_traced, pytree
 from xmcjax.kernels._functions import Pairs
 from xmcjax.linops import Dense, Grouped, LinOp
 
@@ -143,6 +143,44 @@ def check_points(points) -> None:
     if not isinstance(points, Points | GivenProducts):
         kind = type(points).__name__
         raise TypeError(f"points: expected what points(X) or precomputed(M) returns, got {kind}")
+
+
+def check_test_points(points, training) -> None:
+    """That the pairs of test points with the training points are in one form, precision and centre.
+
+    Raises:
+        TypeError: what is no points.
+        ValueError: points that were not made like the training points; a centre that JAX traces is
+            not looked at.
+    """
+    check_points(points)
+    if isinstance(training, GivenProducts):
+        how, width = "precomputed_test(M, training points)", training.n
+    else:
+        how, width = "points(T, like=training points)", training.op.shape[1]
+    found = None
+    if type(points) is not type(training):
+        found = f"{type(points).__name__} beside {type(training).__name__}"
+    elif (other := _width(points)) != width:
+        found = f"width {other} beside {width}"
+    elif points.dtype != training.dtype:
+        found = f"{points.dtype} beside {training.dtype}"
+    elif isinstance(training, Points) and not _of_one_centre(points.centre, training.centre):
+        found = "another mean subtracted than that of the training points"
+    if found is not None:
+        raise ValueError(f"points: expected {how}, found {found}")
+
+
+def _width(points: Points | GivenProducts) -> int:
+    return (points.op if isinstance(points, Points) else points.matrix).shape[1]
+
+
+def _of_one_centre(centre, other) -> bool:
+    """Whether two centres are the same, as far as their numbers are known; None is 0."""
+    if centre is other or is_traced((centre, other)):
+        return True
+    both = (np.asarray(0 if m is None else m) for m in (centre, other))
+    return np.array_equal(*np.broadcast_arrays(*both), equal_nan=True)
 
 
 @needs_threads_of_jax
