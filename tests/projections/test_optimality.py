@@ -1,6 +1,7 @@
 """Optimality over random and degenerate cases, float32 against float64."""
 
 import functools
+import math
 
 import jax
 import numpy as np
@@ -17,7 +18,7 @@ from tests.support.projections import (
     project,
 )
 from xmcjax import projections
-from xmcjax.native import twins
+from xmcjax.native import available, twins
 
 # (m, k, vectors): 1,008 of every set
 GROUPS = [(1, 1, 126), (2, 2, 126), (7, 1, 126), (7, 3, 126), (7, 7, 126), (40, 1, 126), (40, 5, 126)]
@@ -93,6 +94,24 @@ def test_a_million_entries(name):
     for i in range(2):
         # The sum alone rounds by 1e6 halves of an ulp.
         assert off_by(name, problem.row(i), x[i]) < 1e-11
+
+
+@pytest.mark.skipif(not available(), reason="of the native search")
+@pytest.mark.parametrize("k", [1, 5])
+@pytest.mark.parametrize("variant", ["alpha", "beta"])
+@pytest.mark.parametrize("m", [1000, 100_000, 1_000_003])
+def test_the_sum_of_a_wide_row_of_nearly_equal_entries(m, variant, k):
+    """All entries are free: what rounding leaves of the threshold is felt once for each of them."""
+    near = 1e-9 * np.random.default_rng(0).random(m) / m
+    for b in (np.full(m, 0.37), 0.37 + near, -0.37 + near):
+        x = np.asarray(projections.topk_simplex(b, k, 1.0, variant=variant))
+        if b[0] > 0:
+            assert abs(math.fsum(x) - 1) < 1e-14
+        else:
+            assert not x.any()
+    # between a bias and the radius, where neither of the equations is that of the sum
+    x = np.asarray(projections.topk_simplex(np.full(m, 0.37), k, 1.0, 1.0, variant=variant))
+    assert math.fsum(x) == pytest.approx(0.37 * m / (1 + m), rel=1e-13)
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -76,6 +76,9 @@ Clip<T> around(double reference, double t, double correction, double lower, doub
   return {high, T((sum - double(high)) + rest), T(lower), T(upper), tight};
 }
 
+// Entries between the bounds whose sum loses nothing to speak of by rounding.
+constexpr int64_t kFew = 64;
+
 // Whether x = b - t is as exact as type T for entries of the size of r.
 template <class T>
 bool precise(double t, double r) {
@@ -351,13 +354,14 @@ Clip<T> topk_simplex(const T* b, int64_t m, int64_t k, double r, double rho, dou
   }
   if (tight && !precise<T>(t, r)) return solve<T>({r, 0, u, 0, false}, b, m, least, work);
   double correction = 0;
-  if (!tight && sizeof(T) == sizeof(double)) {
-    // What rounding has left of the two equations of (7).
+  if (list.count - below - above > kFew || (!tight && sizeof(T) == sizeof(double))) {
+    // What rounding has left of the two equations of (7), or with u = r/k of that of the sum.
     const Sides sides(list, t, t + u, t);
     const double n = double(list.count - sides.below - sides.above), full = double(sides.above), q = K - full;
     const double sum_left = sides.middle_sum - q * u;
     const double slope_left = sides.above_sum - full * (t + u) + K * t - rho * K * K * u;
-    const double change = (n * slope_left + q * sum_left) / (q * q + (full + rho * K * K) * n);
+    const double newton = (n * slope_left + q * sum_left) / (q * q + (full + rho * K * K) * n);
+    const double change = tight ? 0 : newton;
     if (n > 0) u += change, correction = (sum_left - q * change) / n;
   }
   return around<T>(0, t, correction, 0, u, tight);
