@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from tests.support import cuda_builds
+from tests.support.objectives import multinomial
 from xmcjax import MultinomialLogisticRegression, linops
 from xmcjax.solvers import Status
 
@@ -86,6 +87,21 @@ def test_two_classes_have_one_weight_vector(classes):
     other = reference(X[kept], y[kept], 0.25)
     np.testing.assert_allclose(model.coef_, other.coef_, atol=1e-6)
     np.testing.assert_allclose(model.predict_proba(X), other.predict_proba(X), atol=5e-7)
+
+
+@pytest.mark.parametrize("solver", ["lc", "lc_extrapolated", "admm"])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.filterwarnings("ignore:not converged")
+def test_the_objective_of_two_classes_is_that_of_the_weights_that_are_kept(classes, solver, fit_intercept):
+    X, y = classes
+    kept = np.isin(y, ["fig", "pear"])
+    X, y = X[kept], y[kept] == "pear"
+    for max_iter in (1, 5, 1000):
+        model = MultinomialLogisticRegression(
+            solver, C=100.0, fit_intercept=fit_intercept, tol=1e-6, max_iter=max_iter
+        ).fit(X, y)
+        W, b = (np.stack([-a[0], a[0]], axis=-1) / 2 for a in (model.coef_, model.intercept_))
+        assert model.objective_ == pytest.approx(multinomial(X, y.astype(int), W, b, 0.01), rel=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.uint64])

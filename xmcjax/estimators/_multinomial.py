@@ -265,11 +265,14 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
             raise ValueError(f"the objective overflowed: {REMEDY[solution.status]}")
         self._form = "classes"
         self.__dict__.pop("calibration_", None)  # of a model; these scores need none
+        value = solution.value
         if len(self.classes_) == 2:
+            # λ/2 ‖W‖² is less without the mean of both, which is not kept
+            value -= float(np.sum((W[0] + W[1]) ** 2, dtype=np.float64)) / (4 * self.C)
             W, bias = W[1:] - W[:1], bias[1:] - bias[:1]
         self.coef_ = counted.every(columns.every(np.array(W, order="C")))
         self.intercept_ = counted.every(bias.copy(), -np.inf)
-        self.objective_, self.status_, self.reason_ = solution.value, solution.status, solution.reason
+        self.objective_, self.status_, self.reason_ = value, solution.status, solution.reason
         self.n_iter_, self.history_ = max(solution.history[-1].steps, 1), solution.history
         if solution.status != Status.CONVERGED:
             warnings.warn(
