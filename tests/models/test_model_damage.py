@@ -278,8 +278,11 @@ def test_a_damaged_manifest_is_no_other_program_s(copy, left):
     assert contents(copy) == before
 
 
-def test_a_manifest_of_another_program_is_no_model(tmp_path):
-    (tmp_path / "manifest.json").write_text('{"name": "of a browser"}')
+@pytest.mark.parametrize(
+    "text", ['{"name": "of a browser"}', '{"made_by": "xmcjax-linear-model exporter"}', "[]"]
+)
+def test_a_manifest_of_another_program_is_no_model(tmp_path, text):
+    (tmp_path / "manifest.json").write_text(text)
     check_vacant(tmp_path / "sub")
     for unfinished in (False, True):
         with pytest.raises(FileExistsError, match=r"found manifest\.json \(nothing was changed\)$"):

@@ -9,8 +9,9 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
-from tests.support.internals import admm_dense, certificates
+from tests.support.internals import admm_dense, certificates, search
 from tests.support.problems import needs_native
+from xmcjax.native import Assessment
 from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
 
@@ -69,6 +70,33 @@ def test_ascent_goes_on_where_its_end_is_near(C, overlap):
     found, methods = _separated(C, overlap)
     assert methods == {"coordinate ascent"} and found.epochs > 10
     assert "for 8.6 passes, and some more where those end it, then steps for all rows" in found.reason
+
+
+class Falling:
+    """Ascent whose gap falls to a part in each sweep over all rows."""
+
+    def __init__(self, part: float):
+        self.gap, self._part = 1.0, part
+
+    def assess(self, _tolerance: float) -> Assessment:
+        return Assessment(1.0, 1.0 - self.gap, 1.0)
+
+    def sweep(self, _tolerance: float, _shrink: bool) -> tuple[float, float]:
+        self.gap *= self._part
+        return 0.0, 1.0
+
+
+@pytest.mark.parametrize(
+    ("part", "allowed", "visited"),
+    [(0.5, 1000, 10), (0.9, 1000, 5), (0.8, 1000, 31), (0.8, 30, 12)],
+    ids=["ends", "is far from its end", "is near its end", "leaves passes for the next method"],
+)
+def test_how_far_ascent_goes_beyond_its_patience(part, allowed, visited):
+    """A look at the gap counts as a sweep, and follows each of them: of ten passes five are sweeps."""
+    passes = search.Passes()
+    accuracy = search.Accuracy(np.dtype(np.float64), 1e-3)
+    search.ascend(Falling(part), accuracy, True, passes, lambda: allowed - passes.visited, patience=10)
+    assert passes.visited == visited
 
 
 def test_ascent_ends_where_its_end_is_far():

@@ -357,13 +357,15 @@ def is_damaged(path: Path) -> bool:
         OSError: it, or its directory, cannot be read.
     """
     raw = path.read_bytes()
-    if any(mark in raw for mark in (FORMAT.encode(), KERNEL_FORMAT.encode(), b'"manifest_sha256"')):
-        return True
     try:
-        json.loads(raw)
+        content = json.loads(raw)
     except (ValueError, RecursionError):
+        if any(mark in raw for mark in (FORMAT.encode(), KERNEL_FORMAT.encode(), b'"manifest_sha256"')):
+            return True
         return any(name == ARRAYS or is_shard(name) for name in os.listdir(path.parent))
-    return False
+    if not isinstance(content, dict):
+        return False
+    return content.get("format") in (FORMAT, KERNEL_FORMAT) or "manifest_sha256" in content
 
 
 def read(path: Path) -> Manifest:

@@ -39,7 +39,7 @@ def merge_models(
         ModelError: a damaged or incomplete part, one of other data or options, a label that is in no part,
             or one that is in two. The message names the parts and the range.
         FileExistsError: the directory holds anything.
-        ValueError: no parts, or a directory within a model.
+        ValueError: no parts, or a directory within another model, unless with `resume` it holds one itself.
         OSError: a file that cannot be read or written.
 
     Example:

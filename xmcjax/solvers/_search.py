@@ -30,8 +30,9 @@ _ATTEMPTS = 4
 # Sweeps in a row between two passes over everything.
 _SWEEPS = 20
 # Passes beyond its patience in which ascent is to come to its end where it goes on, and the share of the
-# instances of which a pass leaves out more where it has so many more in any case: they take little time.
-_MORE, _MOSTLY_SHRUNK = 100.0, 0.9
+# instances of which a pass leaves out more where it has so many more in any case: they take little time. The
+# next method keeps a share of the passes that are left.
+_MORE, _MOSTLY_SHRUNK, _KEPT = 100.0, 0.9, 0.5
 # Scores that are looked at together.
 _SCORES = 1 << 19
 # Passes of which one is begun.
@@ -178,7 +179,7 @@ def ascend(
         patience: passes of this call, where more would not soon bring it to its end.
         told: called with the gap where it is looked at, or None.
     """
-    work, since, gap = 0.0, 0.0, np.inf
+    work, since, gap, end = 0.0, 0.0, np.inf, np.inf
     while True:
         found = point.assess(accuracy.eps)
         work += 1
@@ -186,12 +187,15 @@ def ascend(
             told(found.gap)
         if accuracy.enough(found.gap, found.violation, work) or left() < 1:
             return found
-        few = passes.shrunk > _MOSTLY_SHRUNK and work < patience + _MORE
-        if work >= patience and not (few or _nearly_closed(found.gap, gap, accuracy.tol, since + 1)):
-            return found
+        if work >= patience:
+            end = min(end, work + (1 - _KEPT) * left())  # that of the first time
+            few = passes.shrunk > _MOSTLY_SHRUNK and work < patience + _MORE
+            near = few or _nearly_closed(found.gap, gap, accuracy.tol, since + 1)
+            if work >= end or not near:
+                return found
         # half of what is left, or below the tolerance: what was left out is then worth another look
         enough = max(accuracy.eps / 2, found.violation / 2)
-        gap, since, limit = found.gap, 0.0, patience if work < patience else np.inf
+        gap, since, limit = found.gap, 0.0, patience if work < patience else end
         for _ in range(_SWEEPS):
             violation, share = point.sweep(accuracy.eps, shrinking)
             passes.sweeps, passes.visited, work = passes.sweeps + 1, passes.visited + share, work + share

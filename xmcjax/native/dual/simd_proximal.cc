@@ -476,7 +476,7 @@ class Proximal final : public MulticlassProximal {
   double reach_;  // √2 times the longest row: how much a gain follows the weights
   double sigma_ = 0;  // 0: not yet known
   Assessment here_{};
-  Zeros<double> W_, D_, gradient_;  // [d, width]
+  Zeros<double> W_, D_, gradient_;  // [d, stride]
   Zeros<double> alpha_, a_, gains_, h_;  // [n, width]
   Zeros<double> row_;
   std::vector<double> work_, old_, system_, right_;

@@ -15,6 +15,7 @@ P(w) − D(α), worked out in float64, bounds how far P(w) is from its minimum, 
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -99,6 +100,27 @@ class LabelSolution(NamedTuple):
     status: np.ndarray
 
 
+class _Best:
+    """Dual variables of k labels: those of the first method, and what was better for some.
+
+    Args:
+        alpha: CSR of the first method, [n, k].
+
+    Attributes:
+        columns: better ones by place, [n, 1] each.
+    """
+
+    def __init__(self, alpha: sp.csr_array):
+        self._alpha, self.columns = alpha, dict[int, sp.csc_array]()
+
+    def of(self, which: np.ndarray) -> sp.csc_array:
+        """Those of labels at some places."""
+        alpha = sp.csc_array(self._alpha)
+        if not self.columns:
+            return alpha[:, which]
+        return sp.csc_array(sp.hstack([self.columns.get(k, alpha[:, [k]]) for k in which.tolist()]))
+
+
 class LabelHinges:
     """The problems of all labels over the same rows. An object serves any number of threads.
 
@@ -139,6 +161,7 @@ class LabelHinges:
             patience = passes_before_newton(self._X, SHARE * passes) if self._newton else _PATIENCE
         self._ascent = min(passes, patience) if self._more else passes
         self._basis: Basis | None = None
+        self._whole: sp.csr_array | None = None
         self._of_basis = threading.Lock()
 
     def solved(self, labels: Labels) -> LabelSolution:
@@ -147,17 +170,20 @@ class LabelHinges:
             if not native.available():
                 return self._by_one(labels, np.full(len(labels.numbers), self._most))
             ended, alpha = self._ascended(self._X, labels, self._ascent)
+            best = _Best(alpha)
             if self._steps and (which := self._behind(ended)).size:
                 left = np.minimum(self._most - ended.passes, self._steps)
-                self._improve(ended, which, self._by_steps(labels.some(which), left[which]))
+                again, found = self._by_steps(labels.some(which), left[which])
+                self._improve(ended, which, again, best, found)
             if self._newton and (which := self._behind(ended)).size:
-                left, start = self._most - ended.passes, sp.csc_array(alpha)[:, which]
-                self._improve(ended, which, self._by_newton(labels.some(which), left[which], start))
+                left = self._most - ended.passes
+                again, found = self._by_newton(labels.some(which), left[which], best.of(which))
+                self._improve(ended, which, again, best, found)
             which = self._behind(ended)
             left = self._most - ended.passes
             if self._more:
                 if which.size:
-                    again = self._by_one(labels.some(which), left[which], sp.csc_array(alpha)[:, which])
+                    again = self._by_one(labels.some(which), left[which], best.of(which))
                     self._improve(ended, which, again)
             elif self._X.dtype != np.float64:
                 # rounding to float32 may be the reason
@@ -174,10 +200,28 @@ class LabelHinges:
         unsolved = np.isin(ended.status, (Status.STALLED, Status.MAX_STEPS))
         return np.flatnonzero(unsolved & (self._most - ended.passes >= 1))
 
-    def _improve(self, ended: LabelSolution, which: np.ndarray, again: LabelSolution) -> None:
-        """Takes of two solutions of some labels the smaller P, and the gap to the larger D."""
+    def _improve(
+        self,
+        ended: LabelSolution,
+        which: np.ndarray,
+        again: LabelSolution,
+        best: _Best | None = None,
+        found: list[sp.csc_array] | None = None,
+    ) -> None:
+        """Takes of two solutions of some labels the smaller P, the larger D, and its dual variables.
+
+        Args:
+            ended: of all labels.
+            which: places of those that have another.
+            again: that.
+            best: dual variables of all labels; None where no method follows.
+            found: those of the other solution, [n, 1] each.
+        """
         value, passes = ended.value[which], ended.passes[which] + again.passes
-        dual = np.fmax(value - ended.gap[which], again.value - again.gap)
+        before, now = value - ended.gap[which], again.value - again.gap
+        dual = np.fmax(before, now)
+        if best is not None and found is not None:
+            best.columns.update((k, found[i]) for i, k in enumerate(which.tolist()) if now[i] > before[i])
         better = ~(again.value > value)
         ended.W[:, which[better]], value[better] = again.W[:, better], again.value[better]
         gap = np.maximum(value - dual, 0)
@@ -201,8 +245,8 @@ class LabelHinges:
         passes, alpha = point.ended().passes, sp.csr_array(point.alpha)
         return self._certified(labels, alpha, passes, passes >= most), alpha
 
-    def _by_steps(self, labels: Labels, most: np.ndarray) -> LabelSolution:
-        """Steps for all rows at once, for each label by itself.
+    def _by_steps(self, labels: Labels, most: np.ndarray) -> tuple[LabelSolution, list[sp.csc_array]]:
+        """Steps for all rows at once, for each label by itself, with its dual variables.
 
         Args:
             labels: k of them.
@@ -222,17 +266,19 @@ class LabelHinges:
             alpha.append(sp.csc_array(found.alpha))
             weights.append(found.W[:, 0].astype(self._X.dtype))
         W = np.stack(weights, axis=1)
-        return self._certified(labels, sp.csr_array(sp.hstack(alpha)), passes, passes >= most, W)
+        return self._certified(labels, sp.csr_array(sp.hstack(alpha)), passes, passes > most - 1, W), alpha
 
-    def _by_newton(self, labels: Labels, most: np.ndarray, start: sp.csc_array) -> LabelSolution:
-        """Proximal point steps by Newton's method, for each label by itself.
+    def _by_newton(
+        self, labels: Labels, most: np.ndarray, start: sp.csc_array
+    ) -> tuple[LabelSolution, list[sp.csc_array]]:
+        """Proximal point steps by Newton's method, for each label by itself, with its dual variables.
 
         Args:
             labels: k of them.
             most: Newton steps that each may make, [k].
             start: dual variables [n, k] to start from.
         """
-        X, own = _whole(self._X) if self._dense else self._X, np.zeros(self._X.shape[0], np.int32)
+        X, own = self._rows_of_newton(), np.zeros(self._X.shape[0], np.int32)
         alpha, steps = [], np.zeros(len(most))
         for k in range(len(most)):
             has, cost = self._of_label(labels, k)
@@ -247,7 +293,15 @@ class LabelHinges:
                     break
             alpha.append(sp.csc_array(point.alpha))
             steps[k] = point.newton_steps
-        return self._certified(labels, sp.csr_array(sp.hstack(alpha)), steps, steps > most - 1)
+        return self._certified(labels, sp.csr_array(sp.hstack(alpha)), steps, steps > most - 1), alpha
+
+    def _rows_of_newton(self) -> sp.csr_array:
+        """The features with all zeros stored where they are dense, which all labels have."""
+        with self._of_basis:
+            if self._whole is None:
+                full = not self._dense or self._X.nnz == math.prod(self._X.shape)
+                self._whole = self._X if full else _whole(self._X)
+            return self._whole
 
     def _eigenvectors(self) -> Basis:
         """The basis of the features that all labels have, with the features in it."""
