@@ -339,3 +339,38 @@ def test_classes_that_no_row_has(formulation, backend):
     assert found.status == Status.CONVERGED and np.argmax(X @ found.W, axis=1).tolist() == [1, 1, 1]
     with pytest.raises(ValueError, match=r"^expected at least two classes, found class 0 alone$"):
         md.run(X, [0, 0, 0], formulation=formulation, backend=backend)
+
+
+def hard_labels(passes: float) -> tuple[md.LabelHinges, md.Labels]:
+    """Three labels of dense rows, which 100 passes do not end."""
+    rng = np.random.default_rng(0)
+    X, rows = rng.normal(size=(300, 71)), sp.csc_array((rng.random((300, 3)) < 0.4).astype(float))
+    hinges = md.LabelHinges(X, np.float64, np.full(1, 100.0), False, 3, 1e-5, passes)
+    return hinges, md.Labels(np.arange(3), rows, np.ones(3), np.ones(3))
+
+
+def test_labels_that_the_limit_stops_in_steps_for_all_rows_say_so():
+    """They were said to be stopped by rounding."""
+    hinges, labels = hard_labels(100.0)
+    found = hinges.solved(labels)
+    assert np.all(found.gap > 1e-5 * found.value) and np.all(found.status == Status.MAX_STEPS)
+
+
+def test_newton_begins_where_steps_for_all_rows_ended(monkeypatch):
+    """It began where ascent had ended, with a gap near 1."""
+    hinges, labels = hard_labels(1000.0)
+    steps, newton, seen = hinges._by_steps, hinges._by_newton, {}
+
+    def by_steps(*args):
+        ended, seen["steps"] = steps(*args)
+        return ended, seen["steps"]
+
+    def by_newton(labels, most, start):
+        seen["start"] = start
+        return newton(labels, most, start)
+
+    monkeypatch.setattr(hinges, "_by_steps", by_steps)
+    monkeypatch.setattr(hinges, "_by_newton", by_newton)
+    found = hinges.solved(labels)
+    assert np.all(found.status == Status.CONVERGED)
+    np.testing.assert_array_equal(seen["start"].toarray(), sp.hstack(seen["steps"]).toarray())
