@@ -164,7 +164,7 @@ CONVERTED = {
     "solvers.multiclass_dual._labels.LabelHinges._ascended": OWN,
     "solvers.multiclass_dual._labels.LabelHinges._by_newton": OWN,
     "solvers.multiclass_dual._labels.LabelHinges._by_one": OWN,
-    "solvers.multiclass_dual._labels.LabelHinges.solved": OWN,
+    "solvers.multiclass_dual._labels._Best.of": OWN,
     "solvers.multiclass_dual._labels.LabelHinges._parts": "the trainer's, checked",
     "solvers.multiclass_dual._labels.LabelHinges._by_steps": OWN,
     "solvers.multiclass_dual._labels.Labels.some": "the trainer's, checked",

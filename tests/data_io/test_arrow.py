@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import pkgutil
 import sys
 
 import numpy as np
@@ -21,7 +22,6 @@ from xmcjax.data import (
     save_arrow,
     save_parquet,
 )
-from xmcjax.data._arrow import TableReader
 
 HERE = importlib.util.find_spec("pyarrow") is not None
 KINDS = ("parquet", "arrow")
@@ -94,13 +94,14 @@ def test_small_batches_are_worked_on_together(tmp_path, monkeypatch):
     """Parquet is unpacked 64 rows at a time, for its memory; as many steps for each took most of the time."""
     X, y = many_rows()
     save_parquet(tmp_path / "d.parquet", X, y)
-    taken, features = [], TableReader._features
+    where = "xmcjax.data._arrow.TableReader._features"
+    taken, features = [], pkgutil.resolve_name(where)
 
     def spy(reader, batch):
         taken.append((batch.num_rows, batch.nbytes))
         return features(reader, batch)
 
-    monkeypatch.setattr(TableReader, "_features", spy)
+    monkeypatch.setattr(where, spy)
     assert load(tmp_path / "d.parquet", n_features=1000).fingerprint() == Dataset(X, y).fingerprint()
     rows, size = np.array(taken).T
     assert rows[0] == 64 and rows.sum() == 20_000 and len(taken) < 8
