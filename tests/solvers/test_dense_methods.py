@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
-from tests.support.internals import admm_dense, certificates, search
+from tests.support.internals import admm_dense, search
 from tests.support.problems import needs_native
 from xmcjax.native import Assessment
 from xmcjax.solvers import Status
@@ -151,8 +151,10 @@ def test_separated_rows_end_before_newton_with_large_features(seed):
 
 
 def test_steps_for_all_rows_go_on_where_newton_does_not_end_either(monkeypatch):
-    monkeypatch.setattr(certificates, "OF_TOLERANCE", ())  # longer weights would end it, and so
-    monkeypatch.setattr("xmcjax.solvers._search._MORE", 0.0)  # would more of ascent
+    # both methods are stopped early, the second at its first step
+    monkeypatch.setattr("xmcjax.solvers.multiclass_dual._native._BRIEF", 1.0)
+    monkeypatch.setattr("xmcjax.solvers.multiclass_dual._native.FAILURES", 0)
+    monkeypatch.setattr("xmcjax.solvers._search._MORE", 0.0)  # and ascent does not go on
     rng = np.random.default_rng(0)
     y = np.arange(2000) % 5
     noise = rng.normal(size=(5, 30)), rng.normal(size=(2000, 30))
