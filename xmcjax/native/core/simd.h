@@ -419,6 +419,15 @@ inline T total(const void* v) {
 inline double total(Wide<double> v) { return total<double>(&v); }
 inline float total(Wide<float> v) { return total<float>(&v); }
 
+// ⟨a, b⟩ over `length` entries, not necessarily whole vectors.
+template <class T>
+inline double inner(const T* a, const T* b, int64_t length) {
+  Wide<T> sum{};
+  each_wide<T>(length,
+               [&](int64_t j, int64_t count) { sum += load_some(a + j, count) * load_some(b + j, count); });
+  return double(total(sum));
+}
+
 // y += a x over `length` entries, not necessarily whole vectors.
 template <class T>
 inline void add_scaled(T a, const T* x, int64_t length, T* y) {

@@ -27,20 +27,6 @@ constexpr size_t kTogether = 8;  // rows whose squares are added at once
 constexpr int64_t kProjection = 20;  // passes over a row that the projection costs, about
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// ⟨a, b⟩ over `length` entries, not necessarily whole vectors.
-inline double inner(const double* a, const double* b, int64_t length) {
-  constexpr int N = kWide<double>;
-  Wide<double> even{}, odd{};
-  int64_t j = 0;
-  for (; j + 2 * N <= length; j += 2 * N) {
-    even += load_wide(a + j) * load_wide(b + j);
-    odd += load_wide(a + j + N) * load_wide(b + j + N);
-  }
-  double sum = total(even + odd);
-  for (; j < length; ++j) sum += a[j] * b[j];
-  return sum;
-}
-
 class Proximal final : public MulticlassProximal {
   static constexpr int N = kLanes<double>;
   using V = Vec<double>;

@@ -20,22 +20,6 @@ namespace {
 
 constexpr int64_t kSample = 1000;  // of the rows that tell which curvatures are large
 
-template <class T>
-inline double dot(const T* a, const T* b, int64_t size) {
-  Wide<T> sum{};
-  each_wide<T>(size,
-               [&](int64_t j, int64_t count) { sum += load_some(a + j, count) * load_some(b + j, count); });
-  return double(total(sum));
-}
-
-// y += c x
-template <class T>
-inline void add(T c, const T* x, int64_t size, T* y) {
-  each_wide<T>(size, [&](int64_t j, int64_t count) {
-    store_some(y + j, count, load_some(y + j, count) + c * load_some(x + j, count));
-  });
-}
-
 // The vectors of conjugate gradients, [classes, features].
 template <class T>
 class Directions {
@@ -58,14 +42,14 @@ class Directions {
         ++products;
         double along = 0;
         for (int64_t k = 0; k < K_; ++k) {
-          add(a_.ridge, p_.get() + k * f_, f_ - 1, q_.get() + k * f_);
-          along += dot(p_.get() + k * f_, q_.get() + k * f_, f_);
+          add_scaled(a_.ridge, p_.get() + k * f_, f_ - 1, q_.get() + k * f_);
+          along += inner(p_.get() + k * f_, q_.get() + k * f_, f_);
         }
         if (!(along > 0)) break;
         const double before = now, step = before / along;
         fall += step * before;
-        add(T(step), p_.get(), size_, a_.x);
-        add(T(-step), q_.get(), size_, a_.r);
+        add_scaled(T(step), p_.get(), size_, a_.x);
+        add_scaled(T(-step), q_.get(), size_, a_.r);
         now = pressed();
         if (now <= most || residual_is_small()) break;
         const T turn = T(now / before);
@@ -88,13 +72,13 @@ class Directions {
       T* z = z_.get() + k * f_;
       std::fill(z, z + f_, T(0));
       // its rows are its columns
-      for (int64_t j = 0; j < f_; ++j) add(a_.r[k * f_ + j], a_.inverse + (k * f_ + j) * f_, f_, z);
-      add(T(1), z, f_, mean_.get());
+      for (int64_t j = 0; j < f_; ++j) add_scaled(a_.r[k * f_ + j], a_.inverse + (k * f_ + j) * f_, f_, z);
+      add_scaled(T(1), z, f_, mean_.get());
     }
     double along = 0;
     for (int64_t k = 0; k < K_; ++k) {
-      add(T(-1) / T(K_), mean_.get(), f_, z_.get() + k * f_);
-      along += dot(a_.r + k * f_, z_.get() + k * f_, f_);
+      add_scaled(T(-1) / T(K_), mean_.get(), f_, z_.get() + k * f_);
+      along += inner(a_.r + k * f_, z_.get() + k * f_, f_);
     }
     return along;
   }
@@ -104,7 +88,7 @@ class Directions {
     double squares = 0, sizes = 0;
     for (int64_t k = 0; k < K_; ++k) {
       const T* r = a_.r + k * f_;
-      squares += dot(r, r, f_ - 1);
+      squares += inner(r, r, f_ - 1);
       sizes += std::fabs(double(r[f_ - 1]));
     }
     return squares <= a_.least[2] && sizes <= a_.least[3];
@@ -217,7 +201,7 @@ class Block {
     for (int64_t i = 0; found && i < f_; ++i) {
       double* row = L + i * f_;
       row[i] = 1;
-      for (int64_t j = 0; j < i; ++j) add(-A_[i * f_ + j], L + j * f_, j + 1, row);
+      for (int64_t j = 0; j < i; ++j) add_scaled(-A_[i * f_ + j], L + j * f_, j + 1, row);
       for (int64_t j = 0; j <= i; ++j) row[j] /= A_[i * f_ + i], sum += row[j];
     }
     if (!found || !std::isfinite(sum)) {
@@ -227,7 +211,7 @@ class Block {
     double* whole = A_.get();
     std::fill(whole, whole + f_ * f_, 0.0);
     for (int64_t i = 0; i < f_; ++i)
-      for (int64_t j = 0; j <= i; ++j) add(L[i * f_ + j], L + i * f_, j + 1, whole + j * f_);
+      for (int64_t j = 0; j <= i; ++j) add_scaled(L[i * f_ + j], L + i * f_, j + 1, whole + j * f_);
     for (int64_t i = 0; i < f_; ++i)
       for (int64_t j = 0; j <= i; ++j) out[i * f_ + j] = out[j * f_ + i] = T(whole[i * f_ + j]);
     return true;
