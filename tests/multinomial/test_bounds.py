@@ -50,6 +50,23 @@ def test_lc_never_raises_g_and_its_bound_lies_above(method, start):
     assert solution.value == pytest.approx(helpers.minimum(X, y, 1.0), rel=1e-5)
 
 
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("classes", [2, 7])
+def test_weights_of_extrapolated_lc_have_no_mean_over_the_classes(intercept, classes):
+    """It costs G and changes no probability; of two classes only the difference of the weights is kept."""
+    X, y = helpers.sparse_set(classes=classes)
+    W0 = np.random.default_rng(0).normal(size=(40, classes))
+    problem = helpers.problem(X, y, 0.03, intercept=intercept)
+    states, _ = run(problem, "lc_extrapolated", multinomial.HParams(1e-6, 20), W0)
+    for state in states[1:]:
+        np.testing.assert_allclose(state.W.sum(1), 0, atol=1e-12 * np.abs(state.W).sum())
+        found = helpers.objective(X, y, state.W, state.bias, 0.03)
+        assert float(state.value) == pytest.approx(found, rel=1e-10)
+        log_sums = logsumexp(X @ state.W + state.bias, axis=1)
+        np.testing.assert_allclose(state.memory.log_a, -log_sums, atol=1e-9)
+    assert np.all(np.diff([float(state.value) for state in states]) <= 0)
+
+
 def test_extrapolation_saves_most_iterations():
     X, y = helpers.sparse_set()
     problem = helpers.problem(X, y, 0.03)

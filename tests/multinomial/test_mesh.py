@@ -17,7 +17,7 @@ from tests.support import processes
 from tests.support.internals import multinomial_mesh
 from xmcjax import linops
 from xmcjax.solvers import multinomial
-from xmcjax.solvers.multinomial import lc
+from xmcjax.solvers.multinomial import lc, lc_extrapolated
 
 SETUP = """
 import json, sys
@@ -176,16 +176,18 @@ def reductions(jaxpr, found, names=("psum",)):
     return found
 
 
-def test_an_iteration_of_lc_sends_n_numbers_once():
+@pytest.mark.parametrize(("method", "of_the_mean"), [(lc, 0), (lc_extrapolated, 40)])
+def test_an_iteration_of_lc_sends_n_numbers_once(method, of_the_mean):
     X, y = helpers.sparse_set()
     mesh = Mesh(np.array(jax.devices()[:1]), ("classes",))
     problem = multinomial_mesh.shared(helpers.problem(X, y), mesh)
     hp = multinomial.HParams()
     state = jax.eval_shape(
-        multinomial_mesh.initial(lc, mesh, 7), problem, hp, jnp.zeros((40, 7)), jnp.zeros(7)
+        multinomial_mesh.initial(method, mesh, 7), problem, hp, jnp.zeros((40, 7)), jnp.zeros(7)
     )
-    sizes = reductions(jax.make_jaxpr(multinomial_mesh.advance(lc, mesh))(problem, hp, state).jaxpr, [])
-    assert sorted(sizes) == [1, 90 + 3]  # ‖∇G‖², and with the n sums three numbers
+    sizes = reductions(jax.make_jaxpr(multinomial_mesh.advance(method, mesh))(problem, hp, state).jaxpr, [])
+    # ‖∇G‖², and with the n sums three numbers and, where W is centred, its d sums over the classes
+    assert sorted(sizes) == [1, 90 + 3 + of_the_mean]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -24,7 +24,13 @@ from xmcjax._fork import needs_threads_of_jax
 from xmcjax.losses import poisson
 from xmcjax.solvers.multinomial import _blocks
 from xmcjax.solvers.multinomial._class_lanes import solve_lanes, tolerances
-from xmcjax.solvers.multinomial._problem import Problem, all_sum, centred, mean_over_classes
+from xmcjax.solvers.multinomial._problem import (
+    Problem,
+    all_sum,
+    centred,
+    mean_over_classes,
+    open_columns,
+)
 from xmcjax.solvers.multinomial._state import (
     HParams,
     State,
@@ -73,7 +79,7 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
     def remember(made: Pass, norms):
         return Memory(made.log_a, norms)
 
-    return advanced(problem, hp, state, state.memory.log_a, ACCURACY, remember)
+    return advanced(problem, hp, state, state.memory.log_a, ACCURACY, remember, centre=False)
 
 
 class Pass(NamedTuple):
@@ -87,8 +93,14 @@ class Pass(NamedTuple):
     newton_steps: jax.Array
 
 
-def over_classes(problem: Problem, hp: HParams, state: State, log_a, accuracy: float) -> Pass:
-    """Solves the class problems for a, and then for a in turn."""
+def over_classes(
+    problem: Problem, hp: HParams, state: State, log_a, accuracy: float, *, centre: bool
+) -> Pass:
+    """Solves the class problems for a, and then for a in turn.
+
+    `centre` takes the mean m over the classes from W, for which G pays and which no probability needs: with
+    W ← W − m 1ᵀ and log a ← log a + X m the sum z + log a stays, and F and G fall by ½λK ‖m‖².
+    """
     tolerance = tolerances(problem, accuracy, hp.tolerance, state.scale, state.memory.norms)
 
     def visit(seen: _blocks.Block, carry):
@@ -104,31 +116,41 @@ def over_classes(problem: Problem, hp: HParams, state: State, log_a, accuracy: f
     carry = (state.W, state.bias, zero, zero, jnp.int32(0))
     W, bias, sums, own, newton_steps = _blocks.over_blocks(problem, state.W.shape[1], visit, carry)
 
-    # the all-reduce: n sums, and three numbers
+    # the all-reduce: n sums and three numbers, and d sums for the mean
     rest = [problem.l2 / 2 * jnp.sum(W * W), jnp.sum(problem.weight * own), newton_steps.astype(sums.dtype)]
-    together = all_sum(problem, jnp.concatenate([sums, jnp.stack(rest)]))
-    sums, (penalty, fit, newton_steps) = together[:-3], together[-3:]
+    parts = [sums, jnp.stack(rest), jnp.sum(W, axis=1) if centre else jnp.zeros(0, sums.dtype)]
+    n = sums.shape[0]
+    together = all_sum(problem, jnp.concatenate(parts))
+    sums, (penalty, fit, newton_steps), total = together[:n], together[n : n + 3], together[n + 3 :]
     fine = jnp.all((sums >= 1e-20) & (sums <= 1e20))
     log_sums = jax.lax.cond(
         fine, lambda: jnp.log(sums), lambda: log_a + _blocks.log_sums(problem, W, bias)[0]
     )
+    mean = total / problem.classes
+    # ‖W − m 1ᵀ‖² = ‖W‖² − K ‖m‖²
+    penalty = penalty - problem.l2 / 2 * problem.classes * jnp.sum(mean * mean)
     # log a ← log a − log Σ_k e^{z_k + log a}
     value = penalty - fit + jnp.sum(problem.weight * log_sums)
     bound = penalty - fit + jnp.sum(problem.weight * jnp.expm1(log_sums))
     log_a = log_a - log_sums
+    # a goes with the means over the classes
+    if centre:
+        log_a = log_a + problem.op.matmat(mean[:, None])[:, 0]
+        W = jnp.where(open_columns(problem, W.shape[1]), W - mean[:, None], 0)
     if problem.intercept:
-        # a goes with the mean of the intercepts
         log_a = log_a + mean_over_classes(problem, bias)
         bias = centred(problem, bias)
     return Pass(W, bias, log_a, value, bound, newton_steps.astype(jnp.int32))
 
 
-def advanced(problem: Problem, hp: HParams, state: State, log_a, accuracy: float, remember) -> State:
+def advanced(
+    problem: Problem, hp: HParams, state: State, log_a, accuracy: float, remember, *, centre: bool
+) -> State:
     """The state after a pass with that a, where G does not rise and F is finite; else that before, ended.
 
     `remember(pass, norms)` makes the memory.
     """
-    made = over_classes(problem, hp, state, log_a, accuracy)
+    made = over_classes(problem, hp, state, log_a, accuracy, centre=centre)
     norms = _blocks.gradient_norms(problem, made.W, made.bias, -made.log_a)
     norm = jnp.sqrt(all_sum(problem, jnp.sum(norms * norms)))
     numbers = dict(value=made.value, norm=norm, bound=made.bound, inner=made.newton_steps)

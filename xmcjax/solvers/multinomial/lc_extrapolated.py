@@ -6,7 +6,10 @@ method (1965; Walker and Ni, 2011, with mixing 1) goes from the last maps to
     Σ_j α_j T(x_j),   α = argmin ‖Σ_j α_j (T(x_j) − x_j)‖ subject to Σ_j α_j = 1.
 
 Where G would rise the iteration is not taken: the next one is a plain one, from which the memory fills
-again. So G never rises here either. A mesh has no more to send than for lc, since every device has log a.
+again. So G never rises here either.
+
+W loses its mean over the classes in each iteration, which T would lose slowly. A mesh has the d sums of it to
+send beyond what lc sends, since every device has log a.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
         residuals = jnp.roll(memory.residuals, 1, axis=0).at[0].set(made.log_a - log_a)
         return Memory(made.log_a, norms, mapped, residuals, jnp.minimum(memory.kept + 1, DEPTH))
 
-    after = lc.advanced(problem, hp, state, log_a, ACCURACY, remember)
+    after = lc.advanced(problem, hp, state, log_a, ACCURACY, remember, centre=True)
     # An extrapolation that raises G is forgotten; only a plain iteration that does ends the run.
     rejected = (after.status == Status.LINE_SEARCH_FAILED) & ~plain
     status = jnp.where(after.steps >= hp.max_steps, Status.MAX_STEPS, Status.RUNNING)
