@@ -90,6 +90,19 @@ def many_rows(n: int = 20_000) -> tuple[sp.csr_matrix, np.ndarray]:
 
 
 @needs_pyarrow
+@pytest.mark.parametrize("kind", KINDS)
+def test_dense_features_of_no_column_are_refused_and_sparse_ones_written(tmp_path, kind):
+    file = tmp_path / f"d.{kind}"
+    with pytest.raises(
+        ValueError, match=r"^X: expected at least one column of dense .* found the shape \(3, 0\)"
+    ):
+        SAVE[kind](file, np.zeros((3, 0)), np.arange(3))
+    assert not file.exists()
+    SAVE[kind](file, sp.csr_matrix((3, 0)), np.arange(3))
+    assert load(file).X.shape == (3, 0)
+
+
+@needs_pyarrow
 def test_small_batches_are_worked_on_together(tmp_path, monkeypatch):
     """Parquet is unpacked 64 rows at a time, for its memory; as many steps for each took most of the time."""
     X, y = many_rows()

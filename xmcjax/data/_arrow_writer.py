@@ -25,6 +25,8 @@ def _table(X: Any, y: Any) -> Any:
             content[name] = pa.LargeListArray.from_arrays(offsets, pa.array(array))
     else:
         X = dense_features(X)
+        if not X.shape[1]:
+            raise ValueError(f"X: expected at least one column of dense features, found the shape {X.shape}")
         content[DENSE] = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), X.shape[1])
     y = canonical_labels(y) if is_sparse(y) else class_vector(y)
     check_rows(X, y)
