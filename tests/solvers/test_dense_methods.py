@@ -38,8 +38,11 @@ def test_newton_factors_too_large_for_the_rows_come_last(formulation):
     assert "Newton's method, whose systems are small (8 features, 10 classes)" in found.reason
 
 
-@pytest.mark.parametrize("formulation", ["cs", "ovr", "ovr_squared"])
-def test_steps_for_all_rows_come_early(formulation):
+@pytest.mark.parametrize(
+    ("formulation", "ascent", "steps"),
+    [("cs", "8.", "200"), ("ovr", "8.", "100"), ("ovr_squared", "8.", "100"), ("llw", "4.", "500")],
+)
+def test_steps_for_all_rows_come_early(formulation, ascent, steps):
     """Ascent of 60 passes, or of 10 for each class, took several times as long as the steps that followed."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(3000, 40)).astype(np.float32), rng.integers(0, 10, 3000)
@@ -47,8 +50,10 @@ def test_steps_for_all_rows_come_early(formulation):
     found = md.run(X, y, formulation=formulation, C=10.0)
     assert found.status == Status.CONVERGED and found.gap <= 1e-3
     assert found.newton_steps == 0
-    assert "coordinate ascent comes first, for 8." in found.reason
-    assert "steps for all rows at once, because features are dense, for 200 passes at most" in found.reason
+    assert f"coordinate ascent comes first, for {ascent}" in found.reason
+    assert f"steps for all rows at once, because features are dense, for {steps} passes at most" in (
+        found.reason
+    )
 
 
 def _separated(C: float, overlap: float):
@@ -70,6 +75,27 @@ def test_ascent_goes_on_where_its_end_is_near(C, overlap):
     found, methods = _separated(C, overlap)
     assert methods == {"coordinate ascent"} and found.epochs > 10
     assert "for 8.6 passes, and some more where those end it, then steps for all rows" in found.reason
+
+
+def test_ascent_of_lee_lin_wahba_does_not_go_on_with_dense_features():
+    """Its end seemed near and came after a hundred passes, four times as late as that of steps for all rows."""
+    rng, told = np.random.default_rng(1), []
+    centres, y = rng.normal(size=(60, 200)), rng.integers(60, size=1500)
+    X = (rng.normal(size=(1500, 200)) + 0.5 * centres[y]) / np.sqrt(200)
+    found = md.run(X, y, formulation="llw", C=100.0, observe=told.append)
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3 and found.epochs < 40
+    assert [p.method for p in told][-1] == "steps for all rows at once"
+    assert "passes at most, then steps for all rows at once, because features are dense" in found.reason
+
+
+def test_newton_soon_follows_steps_of_one_against_the_rest():
+    """Where few rows have gains that are not at a bound a step of Newton's method is about a pass of them."""
+    rng = np.random.default_rng(3)
+    centres, y = rng.normal(size=(6, 100)), rng.integers(6, size=2000)
+    X = rng.normal(size=(2000, 100)) * np.logspace(0, 2, 100) + 0.5 * centres[y]
+    found = md.run(X, y, formulation="ovr", C=10.0)
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3
+    assert 0 < found.newton_steps and found.epochs < 120
 
 
 class Falling:

@@ -167,6 +167,7 @@ def ascend(
     left: Callable[[], float],
     patience: float = np.inf,
     told: Callable[[float], None] | None = None,
+    goes_on: bool = True,
 ) -> Assessment:
     """Sweeps until the gap is small enough, progress ends, or the passes are over.
 
@@ -176,8 +177,9 @@ def ascend(
         shrinking: whether sweeps leave out what does not change.
         passes: is counted on.
         left: passes that are still allowed; another begins where one is.
-        patience: passes of this call, where more would not soon bring it to its end.
+        patience: passes of this call.
         told: called with the gap where it is looked at, or None.
+        goes_on: whether it has some more where those soon bring it to its end.
     """
     work, since, gap, end = 0.0, 0.0, np.inf, np.inf
     while True:
@@ -191,7 +193,7 @@ def ascend(
             end = min(end, work + (1 - _KEPT) * left())  # that of the first time
             few = passes.shrunk > _MOSTLY_SHRUNK and work < patience + _MORE
             near = few or _nearly_closed(found.gap, gap, accuracy.tol, since + 1)
-            if work >= end or not near:
+            if work >= end or not (goes_on and near):
                 return found
         # half of what is left, or below the tolerance: what was left out is then worth another look
         enough = max(accuracy.eps / 2, found.violation / 2)
@@ -310,6 +312,7 @@ def ascended(
     made: Callable[[], float],
     shrinking: bool = True,
     longest: Longer | None = None,
+    goes_on: bool = True,
 ) -> tuple[Ended, float]:
     """What native coordinate ascent comes to, and the largest projected gradient there.
 
@@ -320,7 +323,7 @@ def ascended(
         passes, left, patience: of :func:`ascend`.
         observe: of the solver.
         made: passes made so far, by all methods.
-        shrinking: of :func:`ascend`.
+        shrinking, goes_on: of :func:`ascend`.
         longest: looks at longer weights of `point` too; None for those of the dual variables alone.
     """
     if start.size:
@@ -332,7 +335,7 @@ def ascended(
 
     limits = shrinking, passes, left, patience, told
     if isinstance(point, Ascent):
-        found = ascend(longest or point, Accuracy(point.dtype, tol), *limits)
+        found = ascend(longest or point, Accuracy(point.dtype, tol), *limits, goes_on)
     else:
         found = ascend_separately(point, tol, *limits)
     return Ended(point.alpha, found.gap, longest.W if longest else None), found.violation

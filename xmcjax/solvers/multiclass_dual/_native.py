@@ -25,14 +25,16 @@ _CLASS_PATIENCE, _LONG_PATIENCE, _PATIENCE = 10.0, 1000.0, 25.0
 # The same of one against the rest, at least, and features of dense rows up to which systems of Newton's
 # method are small beside those of the alternating direction method.
 _SEPARATE_PATIENCE, _SEPARATE_FEW = 60.0, 128
-# Of these formulations steps for all rows at once come early: after `_EARLY` passes of ascent, and as many
-# more as take `_OF_SYSTEM` times as long as their system. Newton's method comes before them all the same
-# where one of its systems has so many unknowns at most.
+# Of these formulations steps for all rows at once come early where features are dense: after so many passes
+# of ascent, and as many more as take `_OF_SYSTEM` times as long as their system. Newton's method comes before
+# them all the same where one of its systems has so many unknowns at most.
+_EARLY = {"cs": 8.0, "ovr": 8.0, "ovr_squared": 8.0, "llw": 4.0}
 _UNKNOWNS = {"cs": 80, "ovr": 32, "ovr_squared": 0}
-_EARLY, _OF_SYSTEM = 8.0, 3.0
+_OF_SYSTEM = 3.0
 # Passes that they have before Newton's method where that costs little, or features are sparse; and the share
 # of all that is made before it elsewhere, and, of one against the rest with sparse features, by ascent too.
-_BRIEF, _HALF = 200.0, 0.5
+# The same with dense features of one against the rest: Newton's method takes about as long.
+_BRIEF, _HALF, _OF_CLASSES = 200.0, 0.5, 100.0
 # Passes, times entries and by d³, that take as long as the Newton steps that follow: twenty, as a rule.
 _FACTOR = 0.25
 #: Share of all passes that ascent has at most where another method follows.
@@ -49,9 +51,8 @@ _SPARSE_STEPS = 4
 # classes and in that of one class; or if it is so small that a factor costs next to nothing.
 _DIRECT, _COUPLED_ROWS, _CENTRED_ROWS = 1200, 60, 1 / 20
 _COUPLED_SQUARE, _CENTRED_SQUARE = 1 << 14, 1 << 10
-# The same of one label; and passes that steps for all rows at once have elsewhere before Newton's method,
-# which takes about as long.
-_LABEL_ROWS, _OF_LABEL = 10, 100.0
+# The same of one label.
+_LABEL_ROWS = 10
 # What proximal point steps are called.
 _NEWTON = "Newton's method"
 # Proximal point steps in a row that may bring nothing before rounding is taken to be the reason.
@@ -157,13 +158,21 @@ class Methods:
         if not later:
             why = "sparse" if not multiplied_densely(self._rows) else f"too many ({n} rows, {d} features)"
             return f"{ASCENT} alone: features are {why}"
-        longer = " at most" if self._separate else ", and some more where those end it"
+        longer = ", and some more where those end it" if self._longer else " at most"
         return f"{ASCENT} comes first, for {patience:.3g} passes{longer}, then {' and '.join(later)}"
 
     @property
     def _separate(self) -> bool:
         """Whether each class is a problem of its own."""
         return NAMES[self._formulation].has_own
+
+    @property
+    def _longer(self) -> bool:
+        """Whether ascent goes on beyond its passes where its end is near.
+
+        Of Lee-Lin-Wahba with dense features one takes about as long as of steps for all rows at once.
+        """
+        return not (self._separate or (self._formulation == "llw" and self._splits))
 
     @property
     def _goes_on(self) -> bool:
@@ -185,6 +194,7 @@ class Methods:
             made=self._made,
             shrinking=self._shrinking,
             longest=longest,
+            goes_on=self._longer,
         )
         return ended
 
@@ -280,6 +290,8 @@ class Methods:
         They are few where it costs little, or where features are sparse, and those of very different sizes
         need it.
         """
+        if self._separate and self._splits:
+            return _OF_CLASSES
         brief = self._cheap or not self._splits
         return _BRIEF if brief else math.ceil(_HALF * self._most)
 
@@ -289,11 +301,11 @@ class Methods:
             return np.inf
         if self._splits_late and not self._small:
             return min(_LONG_PATIENCE, SHARE * self._most)
-        if self._splits and self._formulation in _UNKNOWNS:
+        if self._splits and self._formulation in _EARLY:
             # n d r + r³/3 products of matrices, of which 25 take as long as one of the n d m of a pass
             (n, d), r = self._X.shape, min(self._X.shape)
             more = _OF_SYSTEM * (r + r**3 / max(3 * n * d, 1)) / (25 * self._m)
-            return _EARLY + min(more, SHARE * self._most)
+            return _EARLY[self._formulation] + min(more, SHARE * self._most)
         if self._separate:
             most = _HALF * self._most - _BRIEF if self._splits_late else SHARE * self._most
             return passes_before_newton(self._rows, most)
@@ -368,7 +380,7 @@ def passes_of_steps(rows: sp.csr_array) -> float:
         return 0.0
     if d**2 <= max(_LABEL_ROWS * n, _UNKNOWNS["ovr"] ** 2):
         return 0.0
-    return _OF_LABEL if factorised(rows) else math.inf
+    return _OF_CLASSES if factorised(rows) else math.inf
 
 
 def described(search: Search, violation: float, left: float, formulation: str | Formulation) -> dict:
