@@ -12,6 +12,7 @@ from tests.support.internals import kronecker, preconditioners
 from tests.support.problems import needs_native
 from xmcjax import native
 from xmcjax.lanes import precision
+from xmcjax.solvers import Status, multinomial
 from xmcjax.solvers.multinomial import block_newton
 
 
@@ -185,3 +186,23 @@ def test_diagonals_where_all_classes_are_alike():
         one, other = (make(scores, P, rest, 0.3) for make in (of_each, of_all))
         r = np.random.default_rng(1).normal(size=(41, 7))
         np.testing.assert_allclose(one(r), other(r), rtol=1e-10)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_basis_is_made_where_a_diagonal_has_had_as_many_products_as_it_costs(hard, monkeypatch):
+    """It took most of the time of problems that a diagonal ends."""
+    made, whole, cost = [], kronecker.basis, 12.0
+    monkeypatch.setattr(kronecker, "basis", lambda *given: made.append(len(given)) or whole(*given))
+    monkeypatch.setattr("xmcjax.solvers.multinomial._costs.of_a_basis", lambda *sizes: cost)
+    monkeypatch.setattr("xmcjax.solvers.multinomial._costs._MOST_NUMBERS", 50 * 50)
+    rng = np.random.default_rng(0)
+    y, turned = rng.integers(0, 12, 600), np.linalg.qr(rng.normal(size=(40, 40)))[0]
+    X = 0.3 * rng.normal(size=(12, 40))[y] + rng.normal(size=(600, 40))
+    if hard:
+        X = X * np.geomspace(0.01, 1, 40) @ turned
+    problem = helpers.problem(X, y, 0.1 if hard else 100.0, intercept=True)
+    solution = multinomial.run(problem, "block_newton", multinomial.HParams(1e-6, 200))
+    assert solution.status == Status.CONVERGED
+    counts = [int(state.inner) for state in solution.history]
+    assert any(0 < count <= cost for count in counts)  # no direction before has more than are left
+    assert bool(made) == (counts[-1] > cost) == hard

@@ -9,7 +9,7 @@ The preconditioner is the inverse of the Hessian's blocks of the classes, whose 
 (`_preconditioners`): with it usps at λ = 1 takes 28 products with the Hessian instead of 213. Blocks are
 whole for dense features that are few enough, and for CSR ones that may as well be an array (`_costs`). Where
 they would cost more than they save, dense features have one basis for the blocks of all classes
-(`_kronecker`); elsewhere blocks are diagonal.
+(`_kronecker`), where a diagonal has not ended the run before; elsewhere blocks are diagonal.
 
 Without whole blocks a small λ begins with larger ones, whose minima are cheap and on the way. Where dense
 features are many and rows few, the run begins about the minimum, which is found in the span of the rows
@@ -19,6 +19,7 @@ features are many and rows few, the run begins about the minimum, which is found
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 import jax
@@ -166,14 +167,21 @@ class Host:
         self._at_zero = not begun
         self._gram: np.ndarray | None = None
         sizes = self._scores.n, self._scores.d, self._K
-        if isinstance(self._scores, DenseScores) and _costs.blocks_pay(*sizes):
-            self._gram = _preconditioners.gram(self._scores)
+        #: of a basis for all classes, in products with the Hessian; infinite where there is none
+        self._of_basis = np.inf
+        if isinstance(self._scores, DenseScores):
+            if _costs.blocks_pay(*sizes):
+                self._gram = _preconditioners.gram(self._scores)
+            elif (cost := _costs.of_a_basis(*sizes)) <= _costs.MOST_PRODUCTS:
+                self._of_basis = cost
         #: λ of the next steps
         self._larger: list[float] = []
         self._basis: _kronecker.Basis | None = None
         self._preconditioner: _preconditioners.Preconditioner | None = None
         #: with the Hessian, of the directions since blocks or a basis were made
         self._products: list[int] = []
+        #: of all directions
+        self._made_in_all = 0
         #: whether the preconditioner is that of W = 0
         self._uniform = False
         #: where the preconditioner was made, and λ of it
@@ -217,11 +225,14 @@ class Host:
         known = self._right if self._right is not None and self._right[1] == l2 else None
         right = self._right_side(point, l2) if known is None else known[0]
         self._right = None  # conjugate gradients overwrite it
-        found = self._minimised(point, right.r, l2, self._stop(hp, state, larger))
+        first = self._made_in_all < self._of_basis < np.inf
+        most = math.ceil(self._of_basis - self._made_in_all) if first else MAX_CG
+        found = self._minimised(point, right.r, l2, self._stop(hp, state, larger), most)
         self._at_zero = False
         self._scores.give(right.r)
         moved = self._searched(point, found, right, l2)
         self._products.append(found.products)
+        self._made_in_all += found.products
         self._scores.give(found.x)
         if larger:  # of another λ
             self._preconditioner = None
@@ -266,7 +277,8 @@ class Host:
         point = self._of(state)
         self._prepare(point, self._l2)
         stop = _preconditioners.Stop(-1.0, -1.0, 0.2 * self._l2 * wanted, 0.01 * wanted)
-        return self._laid_out(self._minimised(point, self._right_side(point, self._l2).r, self._l2, stop).x)
+        right = self._right_side(point, self._l2)
+        return self._laid_out(self._minimised(point, right.r, self._l2, stop, MAX_CG).x)
 
     def _laid_out(self, V: np.ndarray) -> np.ndarray:
         """[d+1, K] as the scores want it, and back."""
@@ -381,15 +393,15 @@ class Host:
             self._preconditioner = make(self._scores, *self._narrow(point), l2)
 
     def _of_a_basis(self, point: Point, l2: float) -> _preconditioners.Preconditioner | None:
-        """That of one basis for all classes; None where it would not pay, or rounding leaves none."""
+        """That of one basis for all classes; None where it would not pay yet, or rounding leaves none.
+
+        A diagonal has as many products with the Hessian before as it costs: they end easy problems.
+        """
         scores = self._scores
-        if not isinstance(scores, DenseScores):
-            return None
-        cost = _costs.of_a_basis(scores.n, scores.d, self._K)
-        if cost > _costs.MOST_PRODUCTS:
+        if self._made_in_all < self._of_basis or not isinstance(scores, DenseScores):
             return None
         P, rest = self._narrow(point)
-        if self._basis is None or self._worn(cost):
+        if self._basis is None or self._worn(self._of_basis):
             self._basis, self._products = _kronecker.basis(scores, P, rest), []
         return None if self._basis is None else _kronecker.kronecker(scores, P, self._basis, l2)
 
@@ -404,11 +416,11 @@ class Host:
         return point.now.P.astype(work, copy=False), point.now.rest.astype(work, copy=False)
 
     def _minimised(
-        self, point: Point, r: np.ndarray, l2: float, stop: _preconditioners.Stop
+        self, point: Point, r: np.ndarray, l2: float, stop: _preconditioners.Stop, most: int
     ) -> _preconditioners.Direction:
         """δ with ∇²G δ = r but for the residual, centred; r is overwritten."""
         assert self._preconditioner is not None
-        return self._preconditioner.solve(point.now.P, r, l2, stop, MAX_CG)
+        return self._preconditioner.solve(point.now.P, r, l2, stop, most)
 
     def _searched(
         self, point: Point, found: _preconditioners.Direction, right: RightSide, l2: float
