@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,11 @@ SOFTMAX, SIGMOID, ONE_OF = "softmax", "sigmoid", "one_of"
 LINKS = (SOFTMAX, SIGMOID, ONE_OF)
 #: The member of the meta data of models with a calibration: their links are of slope z + offset.
 CALIBRATED = "calibration"
+
+# Scores that are turned into probabilities at once.
+_PART = 1 << 15
+# Up to here rows are reduced label by label.
+_NARROW = 32
 
 
 def link_of(meta: Mapping[str, Any]) -> str | None:
@@ -49,36 +54,115 @@ def of_classes(meta: Mapping[str, Any]) -> bool:
     return meta.get("target") == "classes" or meta.get("system", FIRST_SYSTEM) != FIRST_SYSTEM
 
 
-def log_sigmoid(z: np.ndarray) -> np.ndarray:
-    """log σ(z) = −log(1 + e^{−z}) = min(z, 0) − log(1 + e^{−|z|}), without overflow, in the dtype of z."""
+def log_sigmoid(z: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """log σ(z) = −log(1 + e^{−z}) = min(z, 0) − log(1 + e^{−|z|}), without overflow, in the dtype of z.
+
+    Args:
+        out: where to, an array like z or z itself; None for a new one.
+    """
     # several times as fast as logaddexp, which is no loop over vectors
     tail = np.abs(z)
     for function in (np.negative, np.exp, np.log1p):
         function(tail, out=tail)
-    return np.subtract(np.minimum(z, 0), tail, out=tail)
+    out = np.minimum(z, 0, out=out)
+    return np.subtract(out, tail, out=out)
 
 
-def log_probabilities(link: str, scores: np.ndarray, all_scores: np.ndarray | None = None) -> np.ndarray:
-    """log p of scores.
+def probabilities(link: str, scores: np.ndarray, all_scores: np.ndarray | None = None) -> np.ndarray:
+    """p of scores, in their place.
 
     Classes with scores beyond the range of their type share the probability; a score of inf − inf has none.
+    In a row without a label that can be predicted all are 0.
 
     Args:
         link: of `LINKS`.
-        scores: of some labels, [n, k]; −inf for labels that are never predicted.
-        all_scores: of all labels of the same rows, [n, L], where they are not the same.
+        scores: of some labels, [n, k], overwritten; −inf for labels that are never predicted.
+        all_scores: of all labels of the same rows, [n, L], overwritten, where they are not the same.
     """
-    if link == SIGMOID:
-        return log_sigmoid(scores)
-    z = scores if all_scores is None else all_scores
-    if not (z < np.inf).all():
-        most = np.finfo(z.dtype).max
-        scores, z = (np.nan_to_num(a, nan=-np.inf, posinf=most, neginf=-np.inf) for a in (scores, z))
-    if link == ONE_OF:
-        scores, z = log_sigmoid(scores), log_sigmoid(z)
-    most = z.max(axis=1, keepdims=True, initial=-np.inf)
-    most = np.where(np.isneginf(most), 0, most)
-    # a row without a label that can be predicted; scores at both ends of the range
-    with np.errstate(divide="ignore", over="ignore"):
-        # the largest score is taken away first: beside it a logarithm would be rounded away
-        return scores - most - np.log(np.exp(z - most).sum(axis=1, keepdims=True))
+    for z, every in _parts(scores, all_scores):
+        if link == SIGMOID:
+            _sigmoid(z, np.zeros((len(z), 1), z.dtype))
+            continue
+        distinct = _in_range(z, every)
+        top = _largest(every)
+        if link == ONE_OF:
+            # σ(z) e^{−top}: if all scores are low, none is lost, and no more than e^{−top} is taken from them
+            top = np.minimum(top, 0)
+        for a in distinct:
+            if link == ONE_OF:
+                _sigmoid(a, top)
+                continue
+            with np.errstate(over="ignore"):  # scores at both ends of the range
+                a -= top
+            np.exp(a, out=a)
+        z /= _sums(every)
+    return scores
+
+
+def log_probabilities(link: str, scores: np.ndarray, all_scores: np.ndarray | None = None) -> np.ndarray:
+    """log p of scores, in their place; arguments are those of :func:`probabilities`."""
+    for z, every in _parts(scores, all_scores):
+        if link == SIGMOID:
+            log_sigmoid(z, out=z)
+            continue
+        distinct = _in_range(z, every)
+        if link == ONE_OF:
+            for a in distinct:
+                log_sigmoid(a, out=a)
+        top = _largest(every)
+        for a in distinct:
+            with np.errstate(over="ignore"):
+                # the largest score is taken away first: beside it a logarithm would be rounded away
+                a -= top
+        z -= np.log(_sums(np.exp(every)))
+    return scores
+
+
+def _parts(scores: np.ndarray, all_scores: np.ndarray | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """A few rows of both at a time, so that what is made beside them stays in the cache."""
+    every = scores if all_scores is None else all_scores
+    step = max(1, _PART // max(1, every.shape[1]))
+    for first in range(0, len(scores), step):
+        z = scores[first : first + step]
+        yield z, z if all_scores is None else all_scores[first : first + step]
+
+
+def _in_range(z: np.ndarray, every: np.ndarray) -> list[np.ndarray]:
+    """These arrays, once if they are one, with scores of ∞ as large as can be and NaN as −∞."""
+    distinct = [z] if z is every else [z, every]
+    if not (every < np.inf).all():
+        most = float(np.finfo(z.dtype).max)
+        for a in distinct:
+            np.nan_to_num(a, copy=False, nan=-np.inf, posinf=most, neginf=-np.inf)
+    return distinct
+
+
+def _sigmoid(z: np.ndarray, top: np.ndarray) -> None:
+    """σ(z) e^{−top} = e^{min(z, 0) − top} / (1 + e^{−|z|}) in the place of z; top <= 0 is [n, 1]."""
+    below = np.abs(z)
+    np.negative(below, out=below)
+    np.exp(below, out=below)
+    below += 1
+    np.minimum(z, 0, out=z)
+    z -= top
+    np.exp(z, out=z)
+    z /= below
+
+
+def _largest(z: np.ndarray) -> np.ndarray:
+    """The largest score of each row, [n, 1]; 0 where all are −∞."""
+    top = _over_rows(np.maximum, z, -np.inf)
+    return np.where(np.isneginf(top), 0, top)
+
+
+def _sums(weights: np.ndarray) -> np.ndarray:
+    """The sum of each row, [n, 1]; 1 where all are 0."""
+    total = _over_rows(np.add, weights, 0)
+    return np.where(total > 0, total, 1)
+
+
+def _over_rows(function: np.ufunc, z: np.ndarray, initial: float) -> np.ndarray:
+    if z.shape[1] > _NARROW:
+        return function.reduce(z, axis=1, keepdims=True, initial=initial)
+    # all rows at once: NumPy takes several times as long for one short row after the other
+    return function.reduce(np.ascontiguousarray(z.T), axis=0, initial=initial)[:, None]

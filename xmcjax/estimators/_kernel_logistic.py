@@ -362,7 +362,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         u = self._scores(X)
-        p = probabilities_of(u, self._likelihood)
+        p = probabilities_of(u.copy(), self._likelihood)
         return self.classes_[least_expected_loss(u, p, loss, self._tree)]
 
     def predict_topk(self, X, k, *, probabilities=False):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from xmcjax._links import log_sigmoid
+from xmcjax._links import ONE_OF, SOFTMAX, log_probabilities, probabilities
 from xmcjax._range import check_norms
 from xmcjax.estimators._counted import LOWEST
 from xmcjax.estimators._kernel_sizes import (
@@ -21,6 +21,8 @@ from xmcjax.estimators._kernel_sizes import (
 
 # Numbers of a part of the scores that prediction makes at once.
 _PART = 1 << 24
+# Of likelihoods that are no softmax: the votes of section 8.1.
+_LINKS = {"one_vs_rest": ONE_OF}
 
 
 def kernel_scores(kernel: Any, dual_coef: np.ndarray, X: Any) -> np.ndarray:
@@ -56,21 +58,14 @@ def kernel_scores(kernel: Any, dual_coef: np.ndarray, X: Any) -> np.ndarray:
 
 
 def probabilities_of(u: np.ndarray, likelihood: str) -> np.ndarray:
-    """Probabilities of the classes, [m, C], by their u and the likelihood of the fit."""
-    p = np.exp(_below_most(u, likelihood))
-    return p / p.sum(axis=1, keepdims=True)
+    """Probabilities of the classes, [m, C], by their u, which they replace, and the likelihood of the fit."""
+    return probabilities(_LINKS.get(likelihood, SOFTMAX), u)
 
 
 def log_probabilities_of(u: np.ndarray, likelihood: str) -> np.ndarray:
-    """Their logarithms, also of probabilities that are rounded to 0."""
-    below = _below_most(u, likelihood)
-    return np.where(u > LOWEST, below - np.log(np.exp(below).sum(axis=1, keepdims=True)), -np.inf)
-
-
-def _below_most(u: np.ndarray, likelihood: str) -> np.ndarray:
-    if likelihood == "one_vs_rest":
-        u = log_sigmoid(u)  # the votes of section 8.1
-    return u - u.max(axis=1, keepdims=True)
+    """Their logarithms in the place of u, also of probabilities that are rounded to 0."""
+    u[u <= LOWEST] = -np.inf
+    return log_probabilities(_LINKS.get(likelihood, SOFTMAX), u)
 
 
 def _points(kernel: Any, part: Any, filled: bool = False) -> Any:

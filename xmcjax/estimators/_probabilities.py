@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 
-from xmcjax._links import SIGMOID, log_probabilities
+from xmcjax._links import SIGMOID, log_probabilities, probabilities
 
 
 def _known(classifier) -> bool:
@@ -30,15 +30,19 @@ class Probabilities:
         Raises:
             ValueError: as :meth:`decision_function`.
         """
-        return np.exp(self.predict_log_proba(X))
+        return probabilities(*self._link_and_scores(X))
 
     @available_if(_known)
     def predict_log_proba(self, X):
         """Logarithms of the probabilities of :meth:`predict_proba`."""
+        return log_probabilities(*self._link_and_scores(X))
+
+    def _link_and_scores(self, X) -> tuple[str, np.ndarray]:
+        """How scores become probabilities, and those of all classes, [n, K], which nobody else has."""
         scores = self.decision_function(X)  # type: ignore[attr-defined]
         calibration = getattr(self, "calibration_", None)
         if calibration is not None:
             scores = calibration.apply(scores)
-        if scores.ndim == 1:  # log σ(∓z)
-            return log_probabilities(SIGMOID, np.stack([-scores, scores], axis=1))
-        return log_probabilities(self._link or SIGMOID, scores)
+        if scores.ndim == 1:  # σ(∓z)
+            return SIGMOID, np.stack([-scores, scores], axis=1)
+        return self._link or SIGMOID, scores

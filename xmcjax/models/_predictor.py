@@ -11,7 +11,8 @@ import numpy as np
 from xmcjax import _sparse, native
 from xmcjax._arguments import flag, job_count, whole_number
 from xmcjax._fork import OwnLock, UnlockedCachedProperty
-from xmcjax._links import SIGMOID, likelihood_of, log_probabilities
+from xmcjax._links import SIGMOID, likelihood_of
+from xmcjax._links import probabilities as probabilities_of
 from xmcjax.models._arrays import ArrayModel
 from xmcjax.models._calibration import Calibration
 from xmcjax.models._index import INDEX, biases, opened
@@ -122,7 +123,7 @@ class Predictor:
                 if self._calibration is not None:
                     some = self._calibration.apply(some, labels[part])
                     every = None if every is None else self._calibration.apply(every)
-                scores[part] = np.exp(log_probabilities(link, some, every))
+                scores[part] = probabilities_of(link, some, every)
         return labels, scores
 
     def decision_function(self, X, labels=None) -> np.ndarray:
