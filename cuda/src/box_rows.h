@@ -15,10 +15,12 @@ namespace xmcjax::cuda {
 template <class T>
 struct BoxNumbers {
   T radius, lower, upper, rho;
-  bool at_most;
+  double bound;  // what upper is the rounding of
+  bool at_most, shared;  // whether upper is what k entries have of the radius
 
-  // Of the numbers that the sum of m entries is made of.
+  // Of the numbers that the sum of m entries is made of; of those of k entries at radius/k it is one.
   XMCJAX_BODY T size(T m) const {
+    if (shared) return upper;
     return absolute(radius) + (lower > -infinity<T>() ? m * absolute(lower) : T(0));
   }
 };
@@ -78,7 +80,7 @@ XMCJAX_BODY Found<T> search(Centred<T, N, THREADS>& vector, const BoxNumbers<T>&
     T n = sum.of[1];
     double at_bounds = 0;
     if (below > 0) at_bounds = double(below) * double(lower);
-    if (above > 0) at_bounds = multiply_add(double(above), double(upper), at_bounds);
+    if (above > 0) at_bounds = multiply_add(double(above), of.bound, at_bounds);
     // Σ x = r; where the sum may be less, the larger of two gaps is 0, and both fall with t
     T off = T(at_bounds - double(of.radius) + double(sum.of[0]));
     T newton = t + off / n;
@@ -117,7 +119,7 @@ template <class T>
 struct BoxArguments {
   const T *b, *radius, *lower, *upper, *rho;  // [n, m] and [n]
   T *x, *tight;
-  int64_t n, m;
+  int64_t n, m, k;  // k > 0: upper is radius/k, rounded
   bool at_most, packed;
 };
 
@@ -129,9 +131,9 @@ struct BoxRows {
 
   XMCJAX_BODY void operator()(int64_t row) const {
     const T inf = infinity<T>(), m = T(of.m);
-    const BoxNumbers<T> numbers{load(of.radius + row), load(of.lower + row), load(of.upper + row),
-                                load(of.rho + row), of.at_most};
-    const T r = numbers.radius, lower = numbers.lower, upper = numbers.upper;
+    const T r = load(of.radius + row), lower = load(of.lower + row), upper = load(of.upper + row);
+    const double bound = of.k > 0 ? double(r) / double(of.k) : double(upper);
+    const BoxNumbers<T> numbers{r, lower, upper, load(of.rho + row), bound, of.at_most, of.k > 0};
     Centred<T, N, THREADS> vector(of.b + row * of.m, of.m, of.packed);
 
     Each<Pack<T, 2>, THREADS> parts;

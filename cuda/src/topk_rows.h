@@ -216,7 +216,7 @@ struct TopkRows {
         if (tight) {
           width = cap;
           vector.move(t);
-          rest = search(vector, BoxNumbers<T>{r, T(0), cap, T(0), false}, T(0), inf).t;
+          rest = search(vector, BoxNumbers<T>{r, T(0), cap, T(0), double(cap), false, false}, T(0), inf).t;
         } else {
           T du;
           step_at(vector, t, v, k, rho).cone(&rest, &du);

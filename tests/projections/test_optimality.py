@@ -160,3 +160,18 @@ def test_many_entries_that_are_zero(path, name):
         problem = Problem(b, 2 * one, 0 * one, one, one, k)
         x = run(path, name, problem)
         assert max(off_by(name, problem.row(i), x[i]) for i in range(50)) < 1e-12
+
+
+@pytest.mark.parametrize("k", [1001, 30_001])
+@pytest.mark.parametrize("path", PATHS)
+def test_what_many_entries_at_the_bound_leave_to_the_others(path, k):
+    """Three share the k-th part of the radius, which is less than k times what r/k is rounded by."""
+    b = np.full((2, 40_000), -1, np.float32)
+    b[:, : k - 1] = 1
+    b[:, k - 1 : k + 2] = np.float32(0.5) + np.float32([1.2e-7, 6e-8, 0])
+    one = np.ones(2, np.float32)
+    p = Problem(b, one, 0 * one, one, np.float32([0, 1e-3]), k)
+    x = run(path, "topk_simplex_beta", p)
+    exact = run("public", "topk_simplex_beta", p.astype(np.float64))
+    assert x.dtype == np.float32 and (exact[:, k - 1 : k + 2] > 0).all()
+    np.testing.assert_allclose(x, exact, rtol=3e-7)

@@ -24,7 +24,7 @@ from xmcjax.native._ffi import varying_results
 
 PACKAGE = "xmcjax_cuda"
 # Raised together with XMCJAX_CUDA_ABI in cuda/src/handlers.cc whenever the arrays of a target change.
-ABI = 4
+ABI = 5
 TARGETS = (
     "matmat",
     "rmatmat",

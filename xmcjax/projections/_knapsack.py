@@ -19,7 +19,7 @@ from xmcjax import native
 from xmcjax.projections import _arguments, _devices, _threshold, _weighted
 
 
-def _jnp_project(b, radius, lower, upper, rho, *, at_most: bool):
+def _jnp_project(b, radius, lower, upper, rho, *, at_most: bool, k: int):
     m = b.shape[-1]
     top = b.max(-1)
     n = (b > -jnp.inf).sum(-1, dtype=jnp.int32).astype(b.dtype)
@@ -44,32 +44,34 @@ def _jnp_project(b, radius, lower, upper, rho, *, at_most: bool):
     start = jnp.where(jnp.abs(start) < jnp.inf, start, 0)
     high = jnp.where(lower > -jnp.inf, top - lower, jnp.inf)
     zero = jnp.zeros_like(start)
-    center, _ = _threshold.search(b, [zero], start, high, radius, lower, upper, rho, bad, at_most=at_most)
-    x, tight = _threshold.refine(b, center, radius, lower, upper, rho, bad, at_most=at_most)
+    numbers = radius, lower, upper, rho
+    center, _ = _threshold.search(b, [zero], start, high, *numbers, bad, at_most=at_most, k=k)
+    x, tight = _threshold.refine(b, center, *numbers, bad, at_most=at_most, k=k)
     return jnp.where(bad[..., None], jnp.nan, x), tight.astype(b.dtype)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(5,))
-def box_projection(b, radius, lower, upper, rho, at_most):
+@functools.partial(jax.custom_jvp, nondiff_argnums=(5, 6))
+def box_projection(b, radius, lower, upper, rho, at_most, k=0):
     """min ½‖x − b‖² + ½ρ(1ᵀx)² with l <= x <= u and 1ᵀx = r or, if `at_most` (then l = 0), 1ᵀx <= r.
 
     Args:
         b: [..., m], float32 or float64; the numbers are [...], of the same dtype.
+        k: with `at_most`, 0 or that of u = r/k, of which `upper` is the rounding.
 
     Returns:
         x, [..., m], NaN for vectors without a solution, and 1 where 1ᵀx is held by r, else 0, [...].
     """
     return _devices.on_device(
-        (b, radius, lower, upper, rho), twin=_jnp_project, kernel="project_box", at_most=at_most
+        (b, radius, lower, upper, rho), twin=_jnp_project, kernel="project_box", at_most=at_most, k=k
     )
 
 
 @functools.partial(box_projection.defjvp, symbolic_zeros=True)
-def _box_projection_jvp(at_most, primals, tangents):
+def _box_projection_jvp(at_most, k, primals, tangents):
     b, radius, lower, upper, rho = primals
     sum_moves = not all(isinstance(tangent, SymbolicZero) for tangent in tangents[1:4])
     db, dradius, dlower, dupper, drho = map(_threshold.dense, primals, tangents)
-    x, tight = box_projection(b, radius, lower, upper, rho, at_most)
+    x, tight = box_projection(b, radius, lower, upper, rho, at_most, k)
     at_lower = x <= lower[..., None]
     at_upper = (x >= upper[..., None]) & ~at_lower
     # b − t is a rounding off the bound where the radius leaves one point alone
@@ -114,10 +116,10 @@ def _first_to_move(b, radius, lower, upper, rho, at_lower, at_upper, at_most: bo
     return first | falling & (b == next_down)
 
 
-@functools.partial(jax.jit, static_argnames="at_most")
-def project(b, radius, lower, upper, rho, *, at_most: bool):
+@functools.partial(jax.jit, static_argnames=("at_most", "k"))
+def project(b, radius, lower, upper, rho, *, at_most: bool, k: int = 0):
     """x of :func:`box_projection`, compiled once for each shape."""
-    return native.by_rows(lambda *row: box_projection(*row, at_most)[0], b, radius, lower, upper, rho)
+    return native.by_rows(lambda *row: box_projection(*row, at_most, k)[0], b, radius, lower, upper, rho)
 
 
 def _solve(x, radius, lower, upper, *, at_most: bool):

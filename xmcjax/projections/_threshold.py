@@ -71,30 +71,39 @@ def count(which, t):
     return jnp.where(which, (zero + 1)[..., None], zero[..., None]).sum(-1)
 
 
-def search(b, parts, start, high, radius, lower, upper, rho, done, *, at_most: bool):
+def search(b, parts, start, high, radius, lower, upper, rho, done, *, at_most: bool, k: int = 0):
     """The threshold less its parts, and whether the sum is tight.
 
     Args:
         b: [..., m]; start: [...], and high, a bound on the result, too.
         parts: of the threshold, [...] each, that are taken from b one after another.
         done: [...], vectors to leave alone.
+        k: with `at_most`, 0 or that of u = r/k, of which `upper` is the rounding.
     """
     m = b.shape[-1]
     eps = jnp.finfo(b.dtype).eps
     # Below this the sum of x is rounding.
-    noise = 4 * eps * _size(radius, lower, m)
+    noise = 4 * eps * _size(radius, lower, m, k)
 
     def equation(t):
         # Sum and count share no array: XLA for CPUs would write one of the size of b between them.
         near = _lowered(b, parts[:-1])
         center = parts[-1]
-        s = jnp.clip((near - center[..., None]) - t[..., None], lower[..., None], upper[..., None]).sum(-1)
+        x = jnp.clip((near - center[..., None]) - t[..., None], lower[..., None], upper[..., None])
         # Rounded to the nearest float, a bound can be an entry that lies beyond it, or all equal ones.
         least, most = sum_downwards(center, t + lower), -sum_downwards(-center, -(t + upper))
-        n = count((near > least[..., None]) & (near < most[..., None]), t)
+        below_most = near < most[..., None]
+        n = count((near > least[..., None]) & below_most, t)
         # 1ᵀx = r, and for the other sets 1ᵀx <= r and t >= ρ 1ᵀx, one of them with equality: the
         # larger of the two gaps is zero, and falls with t.
-        over = s - radius
+        if k:  # Σ_M x − r (k − |U|)/k: of many entries at the bound, and of r, there is no rounding left
+            full = count(~below_most, t)
+            s = jnp.where(below_most, x, 0).sum(-1)
+            over = s - radius * ((k - full) / k)
+            s += full * upper
+        else:
+            s = x.sum(-1)
+            over = s - radius
         if not at_most:
             return over, n, t + over / n, jnp.abs(over) <= noise, jnp.ones_like(t, bool)
         whole = t + sum(parts[::-1])
@@ -143,24 +152,26 @@ def _lowered(b, parts):
     return b
 
 
-def _size(radius, lower, m: int):
-    """Of the numbers that the sum of x is made of."""
+def _size(radius, lower, m: int, k: int):
+    """Of the numbers that the sum of x is made of; of those of k entries at r/k one is."""
+    if k:
+        return radius / k
     return jnp.abs(radius) + m * jnp.where(lower > -jnp.inf, jnp.abs(lower), 0)
 
 
-def refine(b, center, radius, lower, upper, rho, done, *, at_most: bool):
+def refine(b, center, radius, lower, upper, rho, done, *, at_most: bool, k: int = 0):
     """(x, tight) near a threshold that is known up to rounding: the rest is a difference from it.
 
     Where b is so large that this rest is rough too, there are differences from it again.
     """
     zero, infinity = jnp.zeros_like(center), jnp.full_like(center, jnp.inf)
-    numbers, size = (radius, lower, upper, rho), _size(radius, lower, b.shape[-1])
+    numbers, size = (radius, lower, upper, rho), _size(radius, lower, b.shape[-1], k)
     parts = [center]
-    t, tight = search(b, parts, zero, infinity, *numbers, done, at_most=at_most)
+    t, tight = search(b, parts, zero, infinity, *numbers, done, at_most=at_most, k=k)
     for _ in range(_MORE_RESTS):
         rough = ~done & (jnp.abs(t) > 4 * size)
         parts.append(t)
-        t, again = search(b, parts, zero, infinity, *numbers, ~rough, at_most=at_most)
+        t, again = search(b, parts, zero, infinity, *numbers, ~rough, at_most=at_most, k=k)
         tight = jnp.where(rough, again, tight)
     x = _lowered(b, parts) - t[..., None]
     return jnp.clip(x, lower[..., None], upper[..., None]), tight

@@ -286,4 +286,4 @@ def topk_simplex(
     b = x.astype(_arguments.working_dtype(x.dtype))
     if variant == "alpha":
         return project(b, r, bias, k=k).astype(x.dtype)
-    return _knapsack.project(b, r, jnp.zeros_like(r), r / k, bias, at_most=True).astype(x.dtype)
+    return _knapsack.project(b, r, jnp.zeros_like(r), r / k, bias, at_most=True, k=k).astype(x.dtype)

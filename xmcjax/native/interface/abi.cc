@@ -1,7 +1,7 @@
 #include "interface/guard.h"
 
 // What a loader asks first: the number that changes with every signature of this library.
-#define XMCJAX_ABI 31
+#define XMCJAX_ABI 32
 
 XMCJAX_EXPORT int xmcjax_abi() {
   return xmcjax::guarded_value(0, [] { return XMCJAX_ABI; });

@@ -16,9 +16,12 @@ void project_box(const BoxArgs<T>& args) {
   const Poll poll;
   for (int64_t i = 0; i < args.batch; ++i, poll(kPasses * args.m)) {
     const T* b = args.b + i * args.m;
-    const double r = double(args.radius[i]), upper = double(args.upper[i]);
-    const Clip<T> c = args.at_most ? capped_simplex(b, args.m, r, upper, double(args.rho[i]), work.data())
-                                   : knapsack(b, args.m, r, double(args.lower[i]), upper, work.data());
+    const double r = double(args.radius[i]);
+    // k entries at a bound that is rounded are off by k of its roundings, which the others would make up for
+    const double upper = args.k ? r / double(args.k) : double(args.upper[i]);
+    Clip<T> c = args.at_most ? capped_simplex(b, args.m, r, upper, double(args.rho[i]), work.data())
+                             : knapsack(b, args.m, r, double(args.lower[i]), upper, work.data());
+    if (args.k && c.upper > 0) c.upper = args.upper[i];
     apply(c, b, args.m, args.x + i * args.m);
     args.tight[i] = T(c.tight);
   }
