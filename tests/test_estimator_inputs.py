@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
+from decimal import Decimal
+from fractions import Fraction
 
 import jax.numpy as jnp
 import numpy as np
@@ -150,6 +153,60 @@ def test_features_that_are_no_numbers_are_refused(name):
 def test_masked_classes_are_refused(name):
     with pytest.raises(TypeError, match=r"^y: expected an array without a mask"):
         getattr(estimators, name)().fit(np.eye(4), np.ma.masked_greater([0, 1, 0, 1], 0))
+
+
+class LazyFrame:
+    """As much of a frame of Polars that is not computed yet as is looked at; all else warns there."""
+
+    shape = property(lambda self: warnings.warn("computes", UserWarning, stacklevel=2))
+    dtypes = columns = shape
+
+    def collect(self):
+        raise AssertionError("is the user's to ask for")
+
+    def collect_schema(self):
+        raise AssertionError("is the user's to ask for")
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_frames_that_are_not_collected_are_refused(name):
+    said = "expected a collected frame, found a LazyFrame: call"
+    with pytest.raises(TypeError, match=rf"^X: {said} X.collect\(\)$"):
+        getattr(estimators, name)().fit(LazyFrame(), [0, 1, 0, 1])
+    with pytest.raises(TypeError, match=rf"^X: {said} X.collect\(\)$"):
+        fitted(name).predict(LazyFrame())
+    with pytest.raises(TypeError, match=rf"^y: {said} y.collect\(\)$"):
+        getattr(estimators, name)().fit(np.eye(4), LazyFrame())
+    with pytest.raises(TypeError, match=rf"^y: {said} y.collect\(\)$"):
+        fitted(name).score(features(), LazyFrame())
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_weights_among_objects_are_those_of_an_array(name):
+    weight = np.random.default_rng(0).integers(1, 4, len(classes())) / 2
+    objects = weight.astype(object)
+    objects[:4] = [np.float32(weight[0]), Fraction(weight[1]), Decimal(weight[2]), np.float64(weight[3])]
+    expected, model = (clone(ESTIMATORS[name]).fit(features(), classes(), s) for s in (weight, objects))
+    np.testing.assert_array_equal(model.decision_function(features()), expected.decision_function(features()))
+    scores = {model.score(features(), classes(), s) for s in (weight, objects)}
+    assert len(scores) == 1
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize(
+    ("wrong", "found", "error"),
+    [
+        ("1", "an array of real numbers, found values of type str", TypeError),
+        (None, "an array of real numbers, found values of type NoneType", TypeError),
+        (1j, "an array of real numbers, found values of type complex", TypeError),
+        (10**400, "numbers within the range of float64", ValueError),
+    ],
+)
+def test_weights_that_are_no_numbers_are_refused(name, wrong, found, error):
+    weight = np.array([1.0, wrong] * (len(classes()) // 2) + [1.0] * (len(classes()) % 2), object)
+    for call in (getattr(estimators, name)().fit, fitted(name).score):
+        with pytest.raises(error, match=f"^sample_weight: expected {found}$"):
+            call(features(), classes(), sample_weight=weight)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)

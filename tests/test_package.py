@@ -38,7 +38,8 @@ LAYERS = [
             "xmcjax._systems",
         ),
     },
-    {"xmcjax._arguments", "xmcjax._device_memory", "xmcjax._hierarchy", "xmcjax._labels", "xmcjax._links"},
+    {"xmcjax._arguments", "xmcjax._device_memory", "xmcjax._hierarchy", "xmcjax._labels", "xmcjax._links"}
+    | {"xmcjax._sample_weight"},
     {"xmcjax._feature_order", "xmcjax._options", "xmcjax._used_columns"},
     {"xmcjax._topology", "xmcjax._platform"},
     {"xmcjax.native"},

@@ -31,7 +31,8 @@ def checked_features(estimator, X, *, reset: bool = False) -> Any:
     """X as CSR or an array of float; values that are not finite are left to ``check_features``.
 
     Raises:
-        TypeError: a masked array, or values that are no real numbers, such as texts and dates.
+        TypeError: a masked array, a frame that is not collected, or values that are no real numbers, such as
+            texts and dates.
         ValueError: a malformed matrix, rows of different length, or another width than that of ``fit``.
     """
     return validate_data(estimator, _entering(X), reset=reset, **_kinds())
@@ -44,8 +45,8 @@ def checked_data(estimator, X, y, *, multi_output: bool = False, reset: bool = T
     model had: these are fitted on X anew, and X is what they make of it.
 
     Raises:
-        TypeError, ValueError: as there; lists of tags, a masked array or a malformed matrix as y; y of
-            another length or kind.
+        TypeError, ValueError: as there; lists of tags, a masked array, a frame that is not collected or a
+            malformed matrix as y; y of another length or kind.
     """
     if reset:
         for name in ("_of_training", "_n_labels"):  # of the model that it was loaded from
@@ -111,6 +112,7 @@ def checked_targets(y) -> Any:
     """
     if y is None:
         return y  # scikit-learn says what is missing
+    _refuse_lazy(y, "y")
     if _sparse.is_sparse(y):
         y = _sparse.csr(y, "y")
         if y.shape[1] == 0:
@@ -146,7 +148,16 @@ def _no_labels(y) -> ValueError:
     return ValueError(f"y: expected at least one label, found a label matrix of shape {list(y.shape)}")
 
 
+def _refuse_lazy(given, name: str) -> None:
+    """TypeError for a frame of Polars that is yet to be computed, which no array can be made of."""
+    # what NumPy would ask such a frame for computes a part of it, and warns
+    if hasattr(type(given), "collect") and hasattr(type(given), "collect_schema"):
+        kind = type(given).__name__
+        raise TypeError(f"{name}: expected a collected frame, found a {kind}: call {name}.collect()")
+
+
 def _entering(X) -> Any:
+    _refuse_lazy(X, "X")
     if _sparse.is_sparse(X):
         return _sparse.csr(X)
     _sparse.refuse_masked(X, "X")

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from xmcjax import _sparse
 from xmcjax._arguments import flag, number, whole_number
 from xmcjax._options import SHARED, Real
+from xmcjax._sample_weight import weight_numbers
 from xmcjax.estimators._counted import LOWEST
 from xmcjax.estimators._inputs import checked_features, checked_truth
 from xmcjax.estimators._kernel_parts import (
@@ -395,10 +396,11 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             sample_weight: weights of the rows, [n]; None for equal ones.
 
         Raises:
-            TypeError: a sparse matrix or a masked array as y.
+            TypeError: a sparse matrix or a masked array as y; weights that are no real numbers.
             ValueError: X as for :meth:`predict`; y of another length or kind.
         """
-        return super().score(X, checked_truth(y, None), sample_weight)
+        weight = None if sample_weight is None else weight_numbers(sample_weight)
+        return super().score(X, checked_truth(y, None), weight)
 
     def _functions(self, data: Training) -> int:
         if self.loadings is not None:

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from xmcjax import _sparse
 from xmcjax._arguments import job_count, refuse_renamed, whole_number
 from xmcjax._links import SOFTMAX
+from xmcjax._sample_weight import weight_numbers
 from xmcjax.estimators import _stored
 from xmcjax.estimators._counted import LOWEST
 from xmcjax.estimators._inputs import checked_features, checked_truth
@@ -170,11 +171,13 @@ class LinearClassifier(Storable, ClassifierMixin, BaseEstimator):
             sample_weight: weights of the rows, [n]; None for equal ones.
 
         Raises:
-            TypeError: a masked array; a sparse y where ``fit`` was given classes.
+            TypeError: a masked array; a sparse y where ``fit`` was given classes; weights that are no number.
             ValueError: X as for :meth:`predict`; y of another length or kind, or a sparse matrix that is
                 malformed, has another number of labels, or holds values that are negative or not finite.
         """
         check_is_fitted(self)
+        if sample_weight is not None:
+            sample_weight = weight_numbers(sample_weight)
         matrix = self._form != "classes"
         y = checked_truth(y, len(self.classes_) if matrix else None)
         if matrix and len(self.classes_) == 1:  # scikit-learn takes no label matrix of one column

@@ -13,6 +13,7 @@ from xmcjax._arguments import whole_number
 from xmcjax._labels import label_matrix
 from xmcjax._own_parts import check_loss, check_penalty
 from xmcjax._range import check_norms, check_range
+from xmcjax._sample_weight import weight_numbers
 from xmcjax._used_columns import UsedColumns, used_columns
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._options import OneVsAll
@@ -182,14 +183,14 @@ def check_sample_weight(weight, n: int) -> np.ndarray:
     """Sample weights as float64 [n].
 
     Raises:
-        TypeError: no real numbers.
+        TypeError: no real numbers; among objects each has to be one.
         ValueError: another shape, or weights that are not finite, not ≥ 0, or all zero.
 
     Example:
         >>> check_sample_weight([1.0, 2.0], 2).tolist()
         [1.0, 2.0]
     """
-    weight, n = _sparse.numbers(weight, "sample_weight"), whole_number("n", n, 0)
+    weight, n = weight_numbers(weight), whole_number("n", n, 0)
     if weight.shape != (n,):
         raise ValueError(f"expected sample_weight of shape ({n},), got {weight.shape}")
     wrong = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
