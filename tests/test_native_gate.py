@@ -143,7 +143,6 @@ CONVERTED = {
     "models._arrays.ArrayModel.__init__": CHECKED,
     "models._calibrator.Calibrator.add": CHECKED,
     "models._calibrator._label_matrix": CHECKED,
-    "models._linear.LinearModel.weights": "of shards, whose reader checks",
     "models._predict.scores_above": OWN,
     "models._index._entries": "of a model, which checks",
     "models._weights.ByFeature.of": CHECKED,

@@ -251,11 +251,12 @@ def _fill(classifier, model: LinearModel, form: str) -> None:
     if getattr(classifier, "_form", None) != form:  # the same for every fit of some kinds
         classifier._form = form
     rows = places[1:] if form == "classes" and len(places) == 2 else places
-    coef, bias = model.coef(), model.intercept()
-    if len(rows) < model.n_labels:
-        coef, bias = coef[rows], bias[rows]
-    coef = sp.csr_matrix(coef)
-    classifier.coef_ = coef.toarray() if meta.get("dense") is True else coef
+    if meta.get("dense") is True:
+        classifier.coef_ = model.dense(rows)
+    else:
+        coef = sp.csr_matrix(model.coef())
+        classifier.coef_ = coef[rows] if len(rows) < model.n_labels else coef
+    bias = model.intercept()[rows]
     classifier.intercept_ = np.where(is_trained(status[rows]), bias, -np.inf).astype(model.dtype)
     classifier.n_features_in_ = model.n_features
     if names.features is not None:

@@ -36,6 +36,7 @@ from xmcjax.models._arrays import ArrayModel
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._linear import LinearModel
 from xmcjax.models._lock import DirectoryLock
+from xmcjax.models._shard import groups
 from xmcjax.models._weights import ByFeature
 
 INDEX = "by-feature.safetensors"
@@ -158,7 +159,7 @@ def _entries(
     """Writes values and labels of all weights; gives the digest of each block."""
     values, labels = np.empty(0, model.dtype), np.empty(0, np.int32)
     written = 0
-    for first, last in _groups(indptr, most):
+    for first, last in groups(indptr, most):
         parts = [model.weights(*run)[:, first:last] for run in model.shard_runs(most)]
         W = sp.vstack(parts, format="csr").tocsc()
         values = np.concatenate([values, W.data])
@@ -181,16 +182,6 @@ def _digest(values: np.ndarray, labels: np.ndarray) -> bytes:
 
 def _runs(count: int, size: int) -> list[tuple[int, int]]:
     return [(first, min(first + size, count)) for first in range(0, count, size)]
-
-
-def _groups(indptr: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
-    """Features, first and last + 1, with about `most` weights together."""
-    first, d = 0, len(indptr) - 1
-    while first < d:
-        last = int(np.searchsorted(indptr, indptr[first] + most, side="right")) - 1
-        last = min(max(last, first + 1), d)
-        yield first, last
-        first = last
 
 
 def opened(model: LinearModel) -> StoredIndex | None:

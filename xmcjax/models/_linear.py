@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax import _sparse
 from xmcjax._arguments import flag, name_of
 from xmcjax._fork import OwnLock
 from xmcjax._links import CALIBRATED
@@ -21,7 +23,7 @@ from xmcjax.models._errors import IncompleteModelError, ModelFormatError
 from xmcjax.models._manifest import MANIFEST, FileRecord, Identity, Manifest, ShardRecord
 from xmcjax.models._names import Names
 from xmcjax.models._names import decode as decode_names
-from xmcjax.models._shard import Shard, decode, decode_indptr
+from xmcjax.models._shard import Shard, decode, decode_of_labels, decode_parts
 from xmcjax.models._tensors import reading, transforms_of
 
 VERIFY = ("full", "lazy", "size", "none")
@@ -196,17 +198,38 @@ class LinearModel:
             ModelFormatError: a damaged shard.
         """
         first, last = check_labels(first, last, self.n_labels)
-        lengths = np.zeros(last - first, np.int64)
-        indices, values = [np.empty(0, np.int32)], [np.empty(0, self.dtype)]
-        for place, entry, low, high in self._overlapping(first, last):
-            shard = self._shard(place)
-            bounds = shard.indptr[low - entry.first_label : high - entry.first_label + 1]
-            lengths[low - first : high - first] = np.diff(bounds)
-            indices.append(shard.indices[bounds[0] : bounds[-1]])
-            values.append(shard.values[bounds[0] : bounds[-1]])
-        indptr = np.concatenate([[0], np.cumsum(lengths)])
-        parts = (np.concatenate(values), np.concatenate(indices), indptr)
-        return sp.csr_array(parts, shape=(last - first, self.n_features))
+        spans = list(self._overlapping(first, last))
+        cut = {
+            place: self._shard(place).part(low - entry.first_label, high - entry.first_label)
+            for place, entry, low, high in spans
+            if high - low < entry.n_labels
+        }
+        count = sum(len(cut[place].values) if place in cut else entry.nonzeros for place, entry, *_ in spans)
+        parts = ((low, cut[place] if place in cut else self._shard(place)) for place, _, low, _ in spans)
+        return self._stacked(first, last, count, parts)
+
+    def _stacked(self, first: int, last: int, count: int, parts: Iterable[tuple[int, Shard]]) -> sp.csr_array:
+        """CSR of labels first … last − 1, of parts with so many weights, each with its first label."""
+        index = _sparse.index_type(count, self.n_features, last - first)
+        indptr = np.zeros(last - first + 1, index)
+        indices, values = np.empty(count, index), np.empty(count, self.dtype)
+        begin = 0
+        for low, part in parts:
+            entries = slice(begin, begin + len(part.values))
+            indptr[low - first + 1 :][: len(part.indptr) - 1] = np.diff(part.indptr)
+            indices[entries], values[entries] = part.indices, part.values
+            begin = entries.stop
+        np.cumsum(indptr, out=indptr)
+        return sp.csr_array((values, indices, indptr), shape=(last - first, self.n_features))
+
+    def _parts(self) -> Iterator[tuple[int, Shard]]:
+        """All shards, some labels after the other, each part with its first label; none is kept."""
+        for place, entry in enumerate(self._manifest.shards):
+            shard = self._cache.get(place)
+            sizes = entry.n_labels, entry.nonzeros, self.n_features
+            found = [(0, shard)] if shard else decode_parts(self._file(place), *sizes, self.dtype)
+            for first, part in found:
+                yield entry.first_label + first, part
 
     def dense_block(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
         """Weights [d, last − first], one label per column, and biases [last − first].
@@ -217,18 +240,29 @@ class LinearModel:
         W = np.zeros((self.n_features, last - first), self.dtype)
         b = np.zeros(last - first, self.dtype)
         for place, entry, low, high in self._overlapping(first, last):
-            shard = self._shard(place)
-            start, stop = low - entry.first_label, high - entry.first_label
-            bounds = shard.indptr[start : stop + 1]
-            span = slice(bounds[0], bounds[-1])
-            columns = np.repeat(np.arange(low - first, high - first), np.diff(bounds))
-            W[shard.indices[span], columns] = shard.values[span]
-            b[low - first : high - first] = shard.intercept[start:stop]
+            part = self._shard(place).part(low - entry.first_label, high - entry.first_label)
+            columns = np.repeat(np.arange(low - first, high - first), np.diff(part.indptr))
+            W[part.indices, columns] = part.values
+            b[low - first : high - first] = part.intercept
         return W, b
 
     def coef(self) -> sp.csr_array:
         """All weights, CSR [L, d]."""
-        return self.weights(0, self.n_labels)
+        return self._stacked(0, self.n_labels, self.n_weights, self._parts())
+
+    def dense(self, labels: np.ndarray) -> np.ndarray:
+        """The weights of some labels, ascending, as an array [labels, d]; nothing else of that size is made.
+
+        Raises:
+            ModelFormatError: a damaged shard.
+        """
+        W = np.zeros((len(labels), self.n_features), self.dtype)
+        for low, part in self._parts():
+            shape = len(part.indptr) - 1, self.n_features
+            begin, end = np.searchsorted(labels, (low, low + shape[0]))
+            rows = sp.csr_array((part.values, part.indices, part.indptr), shape=shape)
+            rows[labels[begin:end] - low].toarray(out=W[begin:end])
+        return W
 
     def intercept(self) -> np.ndarray:
         """All biases, [L]; 0 for labels that are not stored."""
@@ -279,7 +313,7 @@ class LinearModel:
         first, last = self.label_range
         lengths = np.zeros(last - first, np.int64)
         for place, entry, low, high in self._overlapping(first, last):
-            indptr = decode_indptr(self._file(place), entry.n_labels, entry.nonzeros)
+            indptr = self._of_labels(place, "indptr")
             bounds = indptr[low - entry.first_label : high - entry.first_label + 1]
             lengths[low - first : high - first] = np.diff(bounds)
         return np.concatenate([[0], np.cumsum(lengths)])
@@ -298,10 +332,15 @@ class LinearModel:
     def _per_label(self, name: str, absent, dtype) -> np.ndarray:
         result = np.full(self.n_labels, absent, dtype)
         for place, entry in enumerate(self._manifest.shards):
-            # This goes past the cache, because reading all shards would only evict what it holds.
-            shard = self._cache.get(place) or self._read(place)
-            result[entry.first_label : entry.last_label] = getattr(shard, name)
+            result[entry.first_label : entry.last_label] = self._of_labels(place, name)
         return result
+
+    def _of_labels(self, place: int, name: str) -> np.ndarray:
+        """An array of a shard with a number for each label, alone where the shard was not read."""
+        shard, entry = self._cache.get(place), self._manifest.shards[place]
+        if shard is not None:
+            return getattr(shard, name)
+        return decode_of_labels(self._file(place), name, entry.n_labels, entry.nonzeros, self.dtype)
 
     def _part(self, name: str, first: int, last: int, absent, dtype) -> np.ndarray:
         """As `_per_label`, of labels first … last − 1, whose shards are kept."""

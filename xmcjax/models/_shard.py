@@ -15,6 +15,7 @@ cg_steps      int32      [m]           conjugate-gradient steps taken
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,16 @@ from xmcjax._sparse import compressed_fault
 from xmcjax.models._base import STATUSES
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._tensors import reading
+
+#: Weights that are read or written together, where that need not be those of a whole shard.
+PART = 1 << 18
+_OF_WEIGHTS = ("indices", "values")
+#: Of what is stored of a label: the least and the largest.
+RANGES = {
+    "status": (STATUSES[0], STATUSES[-1]),
+    "newton_steps": (0, np.iinfo(np.int32).max),
+    "cg_steps": (0, np.iinfo(np.int32).max),
+}
 
 
 class LabelWeights(NamedTuple):
@@ -49,6 +60,14 @@ class Shard(NamedTuple):
     status: np.ndarray
     newton_steps: np.ndarray
     cg_steps: np.ndarray
+
+    def part(self, first: int, last: int) -> Shard:
+        """Its lanes first … last − 1."""
+        begin, end = self.indptr[first], self.indptr[last]
+        numbers = (array[first:last] for array in self[3:])
+        return Shard(
+            self.indptr[first : last + 1] - begin, self.indices[begin:end], self.values[begin:end], *numbers
+        )
 
 
 def checked_weights(
@@ -116,6 +135,19 @@ def encode(labels: list[LabelWeights], dtype: np.dtype) -> bytes:
     return save(shard._asdict())
 
 
+def _layout(n_labels: int, nonzeros: int, dtype: np.dtype) -> dict[str, tuple[np.dtype, int]]:
+    """Type and length of each array of a shard, in the order of the file."""
+    return {
+        "indptr": (np.dtype(np.int64), n_labels + 1),
+        "intercept": (dtype, n_labels),
+        "values": (dtype, nonzeros),
+        "cg_steps": (np.dtype(np.int32), n_labels),
+        "indices": (np.dtype(np.int32), nonzeros),
+        "newton_steps": (np.dtype(np.int32), n_labels),
+        "status": (np.dtype(np.int8), n_labels),
+    }
+
+
 def decode(path: Path, n_labels: int, nonzeros: int, n_features: int, dtype: np.dtype) -> Shard:
     """Read a shard and check it against what the manifest says of it.
 
@@ -124,17 +156,19 @@ def decode(path: Path, n_labels: int, nonzeros: int, n_features: int, dtype: np.
             ``n_labels`` labels and ``nonzeros`` weights on ``n_features`` features.
         OSError: the file cannot be read.
     """
+    ((_, shard),) = decode_parts(path, n_labels, nonzeros, n_features, dtype, max(1, nonzeros))
+    return shard
+
+
+def decode_parts(
+    path: Path, n_labels: int, nonzeros: int, n_features: int, dtype: np.dtype, most: int = PART
+) -> Iterator[tuple[int, Shard]]:
+    """As :func:`decode`, some labels after the other: the first of them, counted from that of the shard, and
+    their part of the shard, with about ``most`` weights.
+    """
     from safetensors import safe_open
 
-    wanted = {
-        "indptr": (np.dtype(np.int64), n_labels + 1),
-        "indices": (np.dtype(np.int32), nonzeros),
-        "values": (dtype, nonzeros),
-        "intercept": (dtype, n_labels),
-        "status": (np.dtype(np.int8), n_labels),
-        "newton_steps": (np.dtype(np.int32), n_labels),
-        "cg_steps": (np.dtype(np.int32), n_labels),
-    }
+    wanted = _layout(n_labels, nonzeros, dtype)
     with reading(path), safe_open(path, framework="numpy") as file:
         names = sorted(file.keys())
         if names != sorted(wanted):
@@ -143,17 +177,30 @@ def decode(path: Path, n_labels: int, nonzeros: int, n_features: int, dtype: np.
             shape = list(file.get_slice(name).get_shape())
             if shape != [length]:
                 raise ModelFormatError(path, f"{name} of shape [{length}]", f"{shape}")
-        arrays = {name: file.get_tensor(name) for name in wanted}
-    for name, (kind, _) in wanted.items():
-        if arrays[name].dtype != kind:
-            raise ModelFormatError(path, f"{name} of type {kind}", f"{arrays[name].dtype}")
-    shard = Shard(**arrays)
-    _check(path, shard, nonzeros, n_features)
-    return shard
+        of_labels = {name: file.get_tensor(name) for name in Shard._fields if name not in _OF_WEIGHTS}
+        for name, array in of_labels.items():
+            _check_of_labels(path, name, array, *wanted[name], nonzeros)
+        indptr = of_labels.pop("indptr")
+        for first, last in groups(indptr, most):
+            begin, end = int(indptr[first]), int(indptr[last])
+            weights = {name: _entries(file, name, begin, end, *wanted[name]) for name in _OF_WEIGHTS}
+            _check_weights(path, indptr, begin, end, wanted, n_features, **weights)
+            numbers = {name: array[first:last] for name, array in of_labels.items()}
+            yield first, Shard(indptr[first : last + 1] - begin, **weights, **numbers)
 
 
-def decode_indptr(path: Path, n_labels: int, nonzeros: int) -> np.ndarray:
-    """Where the weights of each label of a shard begin, int64 [n_labels + 1], without reading the others.
+def groups(indptr: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
+    """Rows side by side, first and last + 1, with about `most` weights together."""
+    first, rows = 0, len(indptr) - 1
+    while first < rows:
+        last = int(np.searchsorted(indptr, indptr[first] + most, side="right")) - 1
+        last = min(max(last, first + 1), rows)
+        yield first, last
+        first = last
+
+
+def decode_of_labels(path: Path, name: str, n_labels: int, nonzeros: int, dtype: np.dtype) -> np.ndarray:
+    """An array of a shard with a number for each label, or ``indptr``, without reading the others.
 
     Raises:
         ModelFormatError, OSError: as :func:`decode`.
@@ -161,35 +208,60 @@ def decode_indptr(path: Path, n_labels: int, nonzeros: int) -> np.ndarray:
     from safetensors import safe_open
 
     with reading(path), safe_open(path, framework="numpy") as file:
-        indptr = file.get_tensor("indptr")
-    if indptr.dtype != np.int64 or indptr.shape != (n_labels + 1,):
-        found = f"{indptr.dtype} of shape {list(indptr.shape)}"
-        raise ModelFormatError(path, f"indptr of type int64 and shape [{n_labels + 1}]", found)
-    if indptr[0] != 0 or indptr[-1] != nonzeros or (indptr[1:] < indptr[:-1]).any():
-        raise ModelFormatError(path, f"indptr rising from 0 to {nonzeros}", "another one")
-    return indptr
+        array = file.get_tensor(name)
+    _check_of_labels(path, name, array, *_layout(n_labels, nonzeros, dtype)[name], nonzeros)
+    return array
 
 
-def _check(path: Path, shard: Shard, nonzeros: int, n_features: int) -> None:
-    indptr, indices = shard.indptr, shard.indices
-    fault = compressed_fault(indptr, indices, nonzeros, len(indptr) - 1, n_features, "label")
-    if fault is not None:
-        raise ModelFormatError(path, *fault)
-    if indptr[-1] != nonzeros:
-        raise ModelFormatError(path, f"indptr rising from 0 to {nonzeros}", f"an end at {indptr[-1]}")
-    falls = np.flatnonzero(indices[1:] <= indices[:-1]) + 1
-    if not np.isin(falls, indptr).all():
-        raise ModelFormatError(path, "ascending features within a label", "other orders")
-    for name in ("values", "intercept"):
-        if not np.isfinite(getattr(shard, name)).all():
-            raise ModelFormatError(path, f"finite {name}", "nan or infinity")
-    most = np.iinfo(np.int32).max
-    for name, low, high in (
-        ("status", STATUSES[0], STATUSES[-1]),
-        ("newton_steps", 0, most),
-        ("cg_steps", 0, most),
-    ):
-        found = getattr(shard, name)
-        wrong = found[(found < low) | (found > high)]
+def _entries(file, name: str, begin: int, end: int, kind: np.dtype, length: int) -> np.ndarray:
+    """Numbers of an array; safetensors refuses to read none of several."""
+    if end - begin == length:
+        return file.get_tensor(name)
+    return file.get_slice(name)[begin:end] if begin < end else np.empty(0, kind)
+
+
+def _check_type(path: Path, name: str, array: np.ndarray, kind: np.dtype, length: int) -> None:
+    if array.shape != (length,):
+        raise ModelFormatError(path, f"{name} of shape [{length}]", f"{list(array.shape)}")
+    if array.dtype != kind:
+        raise ModelFormatError(path, f"{name} of type {kind}", f"{array.dtype}")
+
+
+def _check_of_labels(
+    path: Path, name: str, array: np.ndarray, kind: np.dtype, length: int, nonzeros: int
+) -> None:
+    """Whether an array may be one with numbers of the labels of a shard."""
+    _check_type(path, name, array, kind, length)
+    if name == "indptr":
+        # of indices that are all 0: those of the shard are read where it says
+        fault = compressed_fault(array, np.broadcast_to(np.int32(0), nonzeros), nonzeros, length - 1, 1)
+        if fault is not None:
+            raise ModelFormatError(path, *fault)
+        if array[-1] != nonzeros:
+            raise ModelFormatError(path, f"indptr rising from 0 to {nonzeros}", f"an end at {array[-1]}")
+    elif name == "intercept":
+        if not np.isfinite(array).all():
+            raise ModelFormatError(path, "finite intercept", "nan or infinity")
+    else:
+        low, high = RANGES[name]
+        wrong = array[(array < low) | (array > high)]
         if wrong.size:
             raise ModelFormatError(path, f"{name} from {low} to {high}", str(wrong[0]))
+
+
+def _check_weights(
+    path: Path, indptr: np.ndarray, begin: int, end: int, wanted, n_features: int, *, indices, values
+) -> None:
+    """Whether weights may be those from `begin` to before `end` of a shard."""
+    for name, array in (("indices", indices), ("values", values)):
+        _check_type(path, name, array, wanted[name][0], end - begin)
+    # where the weights of each label of the shard start among these
+    starts = np.clip(indptr, begin, end) - begin
+    fault = compressed_fault(starts, indices, end - begin, len(starts) - 1, n_features, "label")
+    if fault is not None:
+        raise ModelFormatError(path, *fault)
+    falls = np.flatnonzero(indices[1:] <= indices[:-1]) + 1
+    if not np.isin(falls, starts).all():
+        raise ModelFormatError(path, "ascending features within a label", "other orders")
+    if not np.isfinite(values).all():
+        raise ModelFormatError(path, "finite values", "nan or infinity")
