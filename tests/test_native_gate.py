@@ -104,7 +104,6 @@ CONVERTED = {
     "estimators._label_rows.BestLabelScore.score": "checked by checked_truth",
     "estimators._one_vs_all.OneVsAllClassifier._store": OWN,
     "estimators._stored._fill": "of a model, whose reader checks",
-    "estimators._stored.save": CHECKED,
     "estimators._targets._of_classes": OWN,
     "estimators._targets.targets": "checked by checked_targets",
     "inits._multi_pos.MultiPos.prepare": "the trainer's, checked",

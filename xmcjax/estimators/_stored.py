@@ -84,7 +84,7 @@ def save(
     coef = _sparse.matrix(classifier.coef_, "coef_")
     if coef.dtype not in (np.float32, np.float64):
         coef = coef.astype(np.float64)
-    rows = _sparse.canonical_csr(sp.csr_matrix(coef), "coef_")
+    rows = _sparse.canonical_csr(coef, "coef_") if sp.issparse(coef) else coef
     bias = np.asarray(classifier.intercept_, np.float64)
     count = rows.shape[0]
     status = np.broadcast_to(getattr(classifier, "status_", Status.CONVERGED), count)
@@ -93,7 +93,13 @@ def save(
     # of a joint problem all labels are trained but those without rows
     without = Status.NONFINITE if by_label else Status.NO_POSITIVES
     status = np.where(np.isneginf(bias) & is_trained(status), without, status)
-    steps = np.broadcast_to(classifier.n_iter_ if by_label else 0, count)
+    steps = np.broadcast_to(classifier.n_iter_ if by_label else 0, count).astype(np.int64)
+    never = np.isneginf(bias)
+    if classifier._binary:  # z of two classes belongs to the second; the first scores −z
+        both = (-rows, rows)
+        rows = _sparse.csr(sp.vstack(both, format="csr")) if sp.issparse(rows) else np.concatenate(both)
+        bias = np.concatenate([-bias, bias])
+        never, status, steps = (np.tile(array, 2) for array in (never, status, steps))
     transforms = getattr(classifier, "transforms_", None)
     calibration = getattr(classifier, "calibration_", None)
     meta = {
@@ -118,28 +124,17 @@ def save(
         **getattr(classifier, "_of_training", {}),
         **more,
     }
-    # z of two classes belongs to the second; the first scores −z
-    signs = (-1, 1) if classifier._binary else ()
-    class_of = dict(zip(labels.places.tolist(), range(len(labels.places)), strict=True))
     arrays = None if transforms is None else dict(transforms.arrays)
     if calibration is not None:
-        if signs:
+        if classifier._binary:
             calibration = Calibration.joined(calibration.opposite(), calibration)
         calibration = calibration.placed(labels.places, labels.n_labels)
     beside: dict[str, Any] = dict(
         calibration=calibration, transforms_arrays=arrays, names=labels.names, at_once=True, held=held
     )
     with ShardWriter(path, meta, **beside) as writer:
-        for label in range(labels.n_labels):
-            i = class_of.get(label)
-            if i is None:
-                writer.add(label, (), np.empty(0, coef.dtype), 0.0, Status.NO_POSITIVES)
-                continue
-            sign, i = (signs[i], 0) if signs else (1, i)
-            entries = slice(rows.indptr[i], rows.indptr[i + 1])
-            score = 0.0 if np.isneginf(bias[i]) else sign * bias[i]
-            values = rows.data[entries] if sign == 1 else -rows.data[entries]
-            writer.add(label, rows.indices[entries], values, score, int(status[i]), int(steps[i]))
+        numbers = dict(status=status, newton_steps=steps, cg_steps=np.zeros_like(steps))
+        writer.add_rows(labels.places, rows, intercept=np.where(never, 0, bias), **numbers)
 
 
 def save_with_numbers(

@@ -10,7 +10,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import __version__, _sparse
-from xmcjax.models._base import NO_POSITIVES
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._linear import LinearModel
 from xmcjax.models._names import Names
@@ -66,12 +65,11 @@ def store(model: ForeignModel, directory: str | os.PathLike[str]) -> LinearModel
         reserved(directory),
         ShardWriter(directory, meta, names=names, at_once=True, held=True) as writer,
     ):
-        for label, (begin, end) in enumerate(zip(coef.indptr[:-1], coef.indptr[1:], strict=True)):
-            if model.intercept[label] <= NEVER:
-                writer.add(label, (), np.empty(0, coef.dtype), 0.0, NO_POSITIVES)
-            else:
-                bias = float(model.intercept[label])
-                writer.add(label, coef.indices[begin:end], coef.data[begin:end], bias)
+        labels = np.flatnonzero(~(model.intercept <= NEVER))
+        W = coef if len(labels) == count else _sparse.csr(coef[labels])
+        ones, zeros = np.ones(len(labels), np.int8), np.zeros(len(labels), np.int32)
+        numbers = dict(status=ones, newton_steps=zeros, cg_steps=zeros)
+        writer.add_rows(labels, W, intercept=model.intercept[labels], **numbers)
     return LinearModel.load(directory, verify="size")
 
 

@@ -37,6 +37,7 @@ from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._linear import LinearModel
 from xmcjax.models._lock import DirectoryLock
 from xmcjax.models._shard import groups
+from xmcjax.models._tensors import described, header
 from xmcjax.models._weights import ByFeature
 
 INDEX = "by-feature.safetensors"
@@ -72,13 +73,7 @@ class _Layout:
             "hashes": (np.dtype(np.uint8), (blocks, _DIGEST)),
             "labels": (np.dtype(np.int32), (nonzeros,)),
         }
-        self._described: dict[str, object] = {}
-        at = 0
-        for name, (dtype, shape) in shapes.items():
-            end = at + _Tensor(dtype, shape, 0).bytes
-            kind = {"i": "I", "u": "U", "f": "F"}[dtype.kind] + str(8 * dtype.itemsize)
-            self._described[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, end]}
-            at = end
+        self._described = described(shapes)
         begin = len(self.header("0" * 64, "0" * 64))
         self.tensors: dict[str, _Tensor] = {}
         self.bytes = begin
@@ -89,9 +84,7 @@ class _Layout:
     def header(self, manifest_sha256: str, head_sha256: str) -> bytes:
         """What the file begins with; its length does not depend on the hashes."""
         metadata = {"format": _FORMAT, "head_sha256": head_sha256, "manifest_sha256": manifest_sha256}
-        text = json.dumps({"__metadata__": metadata, **self._described}).encode()
-        text += b" " * (-len(text) % 8)
-        return len(text).to_bytes(8, "little") + text
+        return header(json.dumps({"__metadata__": metadata, **self._described}))
 
 
 def write_index(directory: str | os.PathLike[str], *, memory: int = 1 << 30) -> Path:

@@ -16,7 +16,7 @@ import stat
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 
@@ -300,6 +300,16 @@ def checked_bytes(directory: Path, file: FileRecord) -> bytes:
 def record(name: str, content: bytes) -> FileRecord:
     """The record of a file with this content."""
     return FileRecord(name, len(content), hashlib.sha256(content).hexdigest())
+
+
+def written(file: IO[bytes], name: str, parts: Iterable[bytes | memoryview]) -> FileRecord:
+    """Writes a file in parts; the record of it."""
+    digest, size = hashlib.sha256(), 0
+    for part in parts:
+        digest.update(part)
+        file.write(part)
+        size += len(part) if isinstance(part, bytes) else part.nbytes
+    return FileRecord(name, size, digest.hexdigest())
 
 
 def render(manifest: Manifest) -> bytes:

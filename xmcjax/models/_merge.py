@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse as sp
 
 from xmcjax._arguments import flag
 from xmcjax._systems import saved_by_estimator
@@ -83,11 +84,11 @@ def merge_models(
         names=None if unnamed else names,
     )
     with writer:
-        for begin, end in _runs_of(writer.missing(), first.shard_size):
-            for model in models:
-                low, high = max(begin, model.label_range[0]), min(end, model.label_range[1])
-                if low < high:
-                    _add(writer, model, low, high)
+        for begin, end in writer.missing_shards():
+            inside = (
+                (model, max(begin, model.label_range[0]), min(end, model.label_range[1])) for model in models
+            )
+            _add(writer, [(model, low, high) for model, low, high in inside if low < high])
     if calibration is not None:
         write_calibration(directory, calibration)
     return LinearModel.load(directory, verify="size")
@@ -106,21 +107,14 @@ def _check_part(model: LinearModel) -> None:
     )
 
 
-def _add(writer: ShardWriter, model: LinearModel, first: int, last: int) -> None:
-    """The labels first … last − 1 of a part."""
-    W, bias = model.weights(first, last), model.intercept_of(first, last)
-    status, newton, cg = model.training_of(first, last)
-    for i in range(last - first):
-        entries = slice(W.indptr[i], W.indptr[i + 1])
-        numbers = float(bias[i]), int(status[i]), int(newton[i]), int(cg[i])
-        writer.add(first + i, W.indices[entries], np.asarray(W.data[entries]), *numbers)
-
-
-def _runs_of(labels: np.ndarray, size: int) -> Iterator[tuple[int, int]]:
-    """(first, one past the last) of the labels of each shard, of which all are missing or none."""
-    for shard in np.unique(labels // size).tolist():
-        inside = labels[labels // size == shard]
-        yield int(inside[0]), int(inside[-1]) + 1
+def _add(writer: ShardWriter, parts: Sequence[tuple[LinearModel, int, int]]) -> None:
+    """A shard, of the labels first … last − 1 of one model or several."""
+    labels = np.arange(parts[0][1], parts[-1][2])
+    W = [model.weights(first, last) for model, first, last in parts]
+    numbers = [(model.intercept_of(*of), *model.training_of(*of)) for model, *of in parts]
+    names = ("intercept", "status", "newton_steps", "cg_steps")
+    arrays = dict(zip(names, map(np.concatenate, zip(*numbers, strict=True)), strict=True))
+    writer.add_shard(parts[0][1], labels, W[0] if len(W) == 1 else sp.vstack(W, format="csr"), **arrays)
 
 
 def _check_same(one: LinearModel, other: LinearModel) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from xmcjax.models import _manifest
 from xmcjax.models._manifest import FileRecord
-from xmcjax.models._shard import LabelWeights, encode
+from xmcjax.models._shard import LabelWeights, of_labels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,12 +62,12 @@ def write_outside(
         ...         writer.adopt(write_outside(Path(folder), 0, writer.shard_size, [label], dtype))
         True
     """
-    content = encode(list(labels), dtype)
+    content = of_labels(labels, dtype)
     name = f".{_manifest.shard_name(first_label // shard_size)}.{secrets.token_hex(8)}.tmp"
     path = Path(directory) / name
     try:
         with open(path, "xb") as file:
-            file.write(content)
+            record = _manifest.written(file, name, content.encoded())
             file.flush()
             os.fsync(file.fileno())
     except BaseException as error:
@@ -77,8 +77,7 @@ def write_outside(
             # a full disk has no name
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
-    nonzeros = sum(len(label.indices) for label in labels)
-    return Outside(_manifest.record(name, content), first_label, nonzeros)
+    return Outside(record, first_label, content.nonzeros)
 
 
 @contextlib.contextmanager

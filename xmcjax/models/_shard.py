@@ -15,18 +15,20 @@ cg_steps      int32      [m]           conjugate-gradient steps taken
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._arguments import number, whole_number
 from xmcjax._sparse import compressed_fault
-from xmcjax.models._base import STATUSES
+from xmcjax.models._base import NO_POSITIVES, STATUSES
 from xmcjax.models._errors import ModelFormatError
-from xmcjax.models._tensors import reading
+from xmcjax.models._tensors import described, header, reading
 
 #: Weights that are read or written together, where that need not be those of a whole shard.
 PART = 1 << 18
@@ -37,6 +39,7 @@ RANGES = {
     "newton_steps": (0, np.iinfo(np.int32).max),
     "cg_steps": (0, np.iinfo(np.int32).max),
 }
+_TYPES = {name: np.dtype(np.int8 if name == "status" else np.int32) for name in RANGES}
 
 
 class LabelWeights(NamedTuple):
@@ -119,20 +122,91 @@ def checked_weights(
     return LabelWeights(indices[kept].astype(np.int32), values[kept], float(bias), status, *steps)
 
 
-def encode(labels: list[LabelWeights], dtype: np.dtype) -> bytes:
-    """The bytes of the file of consecutive labels; they depend on the labels alone."""
-    from safetensors.numpy import save
+class Content(NamedTuple):
+    """What a shard is written from, checked.
 
-    shard = Shard(
-        indptr=np.cumsum([0] + [len(label.indices) for label in labels], dtype=np.int64),
-        indices=np.concatenate([label.indices for label in labels]).astype(np.int32),
-        values=np.concatenate([label.values for label in labels]).astype(dtype),
-        intercept=np.array([label.intercept for label in labels], dtype),
-        status=np.array([label.status for label in labels], np.int8),
-        newton_steps=np.array([label.newton_steps for label in labels], np.int32),
-        cg_steps=np.array([label.cg_steps for label in labels], np.int32),
-    )
-    return save(shard._asdict())
+    Attributes:
+        numbers: its arrays but for those of the weights, by name.
+        parts: gives these arrays, ``indices`` and ``values``, in parts, each time that it is called.
+    """
+
+    numbers: dict[str, np.ndarray]
+    parts: Callable[[], Iterable[tuple[np.ndarray, np.ndarray]]]
+
+    @property
+    def nonzeros(self) -> int:
+        """Its weights."""
+        return int(self.numbers["indptr"][-1])
+
+    def encoded(self) -> Iterator[bytes | memoryview]:
+        """The bytes of its file; they depend on the labels alone."""
+        count, dtype = len(self.numbers["status"]), self.numbers["intercept"].dtype
+        layout = _layout(count, self.nonzeros, dtype)
+        shapes = {name: (kind, (length,)) for name, (kind, length) in layout.items()}
+        yield header(json.dumps(described(shapes), separators=(",", ":")))
+        for name, (kind, _) in layout.items():
+            if name in self.numbers:
+                yield self.numbers[name].data
+            else:
+                place = _OF_WEIGHTS.index(name)
+                yield from (np.ascontiguousarray(part[place], kind).data for part in self.parts())
+
+
+def of_labels(labels: Sequence[LabelWeights], dtype: np.dtype) -> Content:
+    """Consecutive labels."""
+    indices = np.concatenate([label.indices for label in labels])
+    values = np.concatenate([label.values for label in labels])
+    numbers = {
+        "indptr": np.cumsum([0] + [len(label.indices) for label in labels], dtype=np.int64),
+        "intercept": np.array([label.intercept for label in labels], dtype),
+        **{name: np.array([getattr(label, name) for label in labels], _TYPES[name]) for name in RANGES},
+    }
+    return Content(numbers, lambda: [(indices, values)])
+
+
+def of_rows(first: int, last: int, labels: np.ndarray, W, numbers: dict[str, np.ndarray]) -> Content:
+    """Labels first … last − 1, some of which are rows of a matrix.
+
+    Args:
+        first, last: of the shard.
+        labels: of the rows, ascending. Others have no positives.
+        W: their weights, of the dtype of the model, sparse or dense.
+        numbers: ``intercept``, and of `RANGES`, of the rows.
+
+    Raises:
+        ValueError: as :meth:`xmcjax.models.ShardWriter.add`.
+    """
+    W, dtype, labels = _sparse.csr(W) if sp.issparse(W) else W, W.dtype, labels.astype(np.int64)
+    absent = {"intercept": 0, "status": NO_POSITIVES, "newton_steps": 0, "cg_steps": 0}
+    stored = {name: np.full(last - first, absent[name], _TYPES.get(name, dtype)) for name in absent}
+    for name, (low, high) in RANGES.items():
+        for extreme in (numbers[name].min(), numbers[name].max()) if len(labels) else ():
+            whole_number(name, extreme, low, high)
+    for name, array in numbers.items():
+        with np.errstate(over="ignore"):
+            stored[name][labels - first] = array
+    lengths, row = np.zeros(last - first, np.int64), 0
+    finite = np.isfinite(stored["intercept"][labels - first])
+    for part in _parts(W):
+        rows = slice(row, row + part.shape[0])
+        lengths[labels[rows] - first] = np.diff(part.indptr)
+        if not np.isfinite(part.data).all():
+            places = np.flatnonzero(~np.isfinite(part.data))
+            finite[row + np.searchsorted(part.indptr, places, side="right") - 1] = False
+        row = rows.stop
+    if not finite.all():
+        label = labels[np.argmin(finite)]
+        raise ValueError(f"label {label}: expected finite weights, found nan or infinity")
+    stored["indptr"] = np.concatenate([[0], np.cumsum(lengths)])
+    return Content(stored, lambda: ((part.indices, part.data) for part in _parts(W)))
+
+
+def _parts(W) -> Iterator[Any]:
+    """The rows of a matrix as CSR without zeros, some at a time."""
+    n, d = W.shape
+    for first, last in groups(W.indptr if sp.issparse(W) else np.arange(n + 1) * d, PART):
+        rows = _sparse.rows_of(W, slice(first, last))
+        yield _sparse.canonical_csr(rows, zeros=False) if sp.issparse(rows) else _sparse.of_dense(rows)
 
 
 def _layout(n_labels: int, nonzeros: int, dtype: np.dtype) -> dict[str, tuple[np.dtype, int]]:
@@ -141,10 +215,10 @@ def _layout(n_labels: int, nonzeros: int, dtype: np.dtype) -> dict[str, tuple[np
         "indptr": (np.dtype(np.int64), n_labels + 1),
         "intercept": (dtype, n_labels),
         "values": (dtype, nonzeros),
-        "cg_steps": (np.dtype(np.int32), n_labels),
+        "cg_steps": (_TYPES["cg_steps"], n_labels),
         "indices": (np.dtype(np.int32), nonzeros),
-        "newton_steps": (np.dtype(np.int32), n_labels),
-        "status": (np.dtype(np.int8), n_labels),
+        "newton_steps": (_TYPES["newton_steps"], n_labels),
+        "status": (_TYPES["status"], n_labels),
     }
 
 

@@ -1,16 +1,35 @@
-"""Errors of safetensors, and of the transforms of a model, as `ModelFormatError`."""
+"""Headers of safetensors files; errors of these, and of the transforms of a model, as `ModelFormatError`."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from xmcjax.data import Transforms
 from xmcjax.models._errors import ModelFormatError
+
+
+def described(arrays: Mapping[str, tuple[np.dtype, tuple[int, ...]]]) -> dict[str, Any]:
+    """What the header of a safetensors file says of arrays, each of its type and shape, in this order."""
+    entries, at = {}, 0
+    for name, (dtype, shape) in arrays.items():
+        end = at + dtype.itemsize * math.prod(shape)
+        kind = {"i": "I", "u": "U", "f": "F"}[dtype.kind] + str(8 * dtype.itemsize)
+        entries[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, end]}
+        at = end
+    return entries
+
+
+def header(text: str) -> bytes:
+    """What a safetensors file begins with, of its JSON."""
+    padded = text.encode()
+    padded += b" " * (-len(padded) % 8)
+    return len(padded).to_bytes(8, "little") + padded
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ from xmcjax.models._manifest import (
 )
 from xmcjax.models._names import Names, decode
 from xmcjax.models._outside import Outside
-from xmcjax.models._shard import LabelWeights, checked_weights, encode
+from xmcjax.models._shard import Content, LabelWeights, checked_weights, of_labels, of_rows
 from xmcjax.models._vacant import BESIDE, check_place, check_vacant, unfinished_files
 
 # The command line writes this file beside a model (clock, host, options); the store never reads it.
@@ -276,18 +276,50 @@ class ShardWriter:
                     number = min(self._full, default=None)
                 if number is None:
                     return
-                self._write_shard(number, self._full[number])
+                first, last = self._manifest.shard_bounds(number)
+                labels = [self._full[number][label] for label in range(first, last)]
+                self._write_shard(number, of_labels(labels, self._manifest.dtype))
                 with self._buffer_lock:
                     self._stored.add(number)
                     del self._full[number]
 
-    def _write_shard(self, number: int, slots: dict[int, LabelWeights]) -> None:
-        first, last = self._manifest.shard_bounds(number)
-        labels = [slots[label] for label in range(first, last)]
-        content = encode(labels, self._manifest.dtype)
-        file = _manifest.record(_manifest.shard_name(number), content)
-        self._write(file.file, content)
-        self._enter(file, number, sum(len(label.indices) for label in labels))
+    def _write_shard(self, number: int, content: Content) -> None:
+        name = _manifest.shard_name(number)
+        with atomic_write(self.directory / name) as file:
+            record = _manifest.written(file, name, content.encoded())
+        self._enter(record, number, content.nonzeros)
+
+    def missing_shards(self) -> list[tuple[int, int]]:
+        """The labels, first and one past the last, of each shard that is not on disk."""
+        size, (first, last) = self._manifest.shard_size, self._manifest.label_range
+        numbers = range(first // size, (last - 1) // size + 1)
+        return [self._manifest.shard_bounds(number) for number in numbers if number not in self._stored]
+
+    def add_rows(self, labels: np.ndarray, W, **numbers: np.ndarray) -> None:
+        """Take the weights of all labels that are not on disk from the rows of a matrix.
+
+        Args:
+            labels: of the rows, ascending; other labels have no positives.
+            W: their weights, of the model's dtype, sparse or dense; zeros are dropped.
+            numbers: ``intercept``, ``status``, ``newton_steps`` and ``cg_steps`` of the rows, as in `add`.
+
+        Raises:
+            ValueError, OSError: as `add`.
+        """
+        for first, last in self.missing_shards():
+            rows = slice(*np.searchsorted(labels, (first, last)).tolist())
+            part = {name: array[rows] for name, array in numbers.items()}
+            self.add_shard(first, labels[rows], _sparse.rows_of(W, rows), **part)
+
+    def add_shard(self, first: int, labels: np.ndarray, W, **numbers: np.ndarray) -> None:
+        """As `add_rows`, of the labels of the shard that begins with `first`."""
+        number = first // self._manifest.shard_size
+        _, last = self._manifest.shard_bounds(number)
+        content = of_rows(first, last, labels, W, numbers)
+        with self._write_lock:
+            self._write_shard(number, content)
+            with self._buffer_lock:
+                self._stored.add(number)
 
     def _enter(self, file: FileRecord, number: int, nonzeros: int) -> None:
         """Names a shard that is on disk in the manifest."""
