@@ -29,6 +29,8 @@ def targets(tmp_path_factory):
         # odd steps: the calls of a shard, of which there is an even number, come in turn
         ("ShardWriter", writers.ONCE, 7),
         ("ShardWriter", writers.KILL_BEFORE, 7),
+        ("ShardWriter, its manifest at the end", writers.ONCE, 5),
+        ("ShardWriter, its manifest at the end", writers.KILL_AFTER, 5),
         ("ShardWriter, going on after an error", writers.ONCE, 13),
         ("xmcjax train", writers.KILL_AFTER, 11),
         ("xmcjax train", writers.FROM_THEN_ON, 31),
@@ -37,7 +39,7 @@ def targets(tmp_path_factory):
 def test_a_model_is_resumed_to_the_same_bytes_wherever_its_writing_ends(targets, name, how, step):
     """What was saved stays, what is incomplete is said, and nothing is left over."""
     context, by_name = targets
-    assert by_name[name].calls > 70
+    assert by_name[name].calls > (35 if name.endswith("at the end") else 70)
     for call in range(1, by_name[name].calls + 1, step):
         number = (errno.ENOSPC, errno.EIO)[call // (2 * step) % 2]
         said = writers.broken(context, by_name[name], call, how, number)

@@ -1,16 +1,18 @@
 """Writing a model: shards in label order, whatever the order in which labels are finished.
 
-A crash at any moment loses at most the shards in flight, and a run that resumes ends with the same
-bytes as one that was never interrupted.
+A crash at any moment loses at most the shards in flight, among them those that the manifest does not name
+yet, and a run that resumes ends with the same bytes as one that was never interrupted.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -38,13 +40,16 @@ from xmcjax.models._vacant import BESIDE, check_place, check_vacant, unfinished_
 
 # The command line writes this file beside a model (clock, host, options); the store never reads it.
 RUN_FILE = "run.json"
+# Times as long as the manifest took to be written pass before it is written again.
+_PAUSES = 10
 
 
 class ShardWriter:
     """Takes the weights of labels one at a time, in any order, and writes complete shards.
 
     Each shard is written as: temporary file, fsync, rename, fsync of the directory; then the manifest
-    likewise. What the manifest names is therefore always whole. The bytes of the
+    likewise, but no more often than takes a tenth of the time, and when the writer is closed, after an error
+    too. What the manifest names is therefore always whole. The bytes of the
     finished directory depend on the labels, the meta data and the shard size only. `add` may be
     called from several threads; one process at a time writes a directory.
 
@@ -123,6 +128,10 @@ class ShardWriter:
         self._manifest = Manifest(meta, (first, last), shard_size, transforms, (), named, scaled)
         self._pending: dict[int, dict[int, LabelWeights]] = {}
         self._full: dict[int, dict[int, LabelWeights]] = {}
+        self._stored: dict[int, ShardRecord] = {}
+        #: shards that the manifest on disk names; when, and for how long, it was written last
+        self._named, self._named_at, self._naming = 0, -math.inf, 0.0
+        self._at_once = flag("at_once", at_once)
         self._begun = False
         self._buffer_lock = threading.Lock()
         self._write_lock = threading.Lock()
@@ -130,13 +139,12 @@ class ShardWriter:
         make_folder(self.directory)
         self._lock = DirectoryLock(self.directory, flag("held", held))
         try:
-            if flag("at_once", at_once):
+            if self._at_once:
                 self._clear()
             self._start(resume, resumable=not at_once)
         except BaseException:
             self._lock.release()
             raise
-        self._stored = {shard.first_label // self._manifest.shard_size for shard in self._manifest.shards}
 
     def _clear(self) -> None:
         left = unfinished_files(self.directory, set(os.listdir(self.directory)))
@@ -180,17 +188,34 @@ class ShardWriter:
             if file is not None and not _intact(self.directory, file):
                 self._write(file.file, self._beside[file.file])
         shards = tuple(shard for shard in found.shards if _intact(self.directory, shard))
-        self._manifest = dataclasses.replace(found, shards=shards, calibration=scaled)
+        self._manifest = dataclasses.replace(found, shards=(), calibration=scaled)
+        self._stored = {shard.first_label // found.shard_size: shard for shard in shards}
         if (shards, scaled) != (found.shards, found.calibration):
             self._write_manifest()
+        self._named = len(shards)
 
     def _remove_temporary(self, names) -> None:
         for name in names:
             if _manifest.is_temporary(name):
                 (self.directory / name).unlink()
 
+    def _whole(self) -> Manifest:
+        """The manifest with all shards that are on disk."""
+        with self._buffer_lock:
+            shards = [self._stored[number] for number in sorted(self._stored)]
+        return dataclasses.replace(self._manifest, shards=tuple(shards))
+
     def _write_manifest(self) -> None:
-        self._write(MANIFEST, _manifest.render(self._manifest))
+        begin, manifest = time.monotonic(), self._whole()
+        self._write(MANIFEST, _manifest.render(manifest))
+        self._named, self._named_at = len(manifest.shards), time.monotonic()
+        self._naming = self._named_at - begin
+
+    def _name_all(self) -> None:
+        """Writes the manifest where it does not name all shards that are on disk."""
+        with self._write_lock:
+            if self._named < len(self._stored):
+                self._write_manifest()
 
     def _write(self, name: str, content: bytes) -> None:
         with atomic_write(self.directory / name) as file:
@@ -200,16 +225,16 @@ class ShardWriter:
         return self
 
     def __exit__(self, kind, *_) -> None:
-        # After an error the disk is left as it is: another attempt would hide the first error.
+        # After an error no shard is tried again: another error would hide the first one.
         if kind is None:
             self.close()
         else:
-            self._lock.release()
+            self._leave()
 
     @property
     def complete(self) -> bool:
         """Whether every label of the range is on disk."""
-        return not self._manifest.missing()
+        return not self._whole().missing()
 
     @property
     def shard_size(self) -> int:
@@ -218,7 +243,7 @@ class ShardWriter:
 
     def missing(self) -> np.ndarray:
         """The labels that are not on disk, int64, ascending; those only added so far are among them."""
-        gaps = self._manifest.missing()
+        gaps = self._whole().missing()
         return np.concatenate([np.arange(*gap) for gap in gaps]) if gaps else np.empty(0, np.int64)
 
     def add(
@@ -280,7 +305,6 @@ class ShardWriter:
                 labels = [self._full[number][label] for label in range(first, last)]
                 self._write_shard(number, of_labels(labels, self._manifest.dtype))
                 with self._buffer_lock:
-                    self._stored.add(number)
                     del self._full[number]
 
     def _write_shard(self, number: int, content: Content) -> None:
@@ -318,23 +342,24 @@ class ShardWriter:
         content = of_rows(first, last, labels, W, numbers)
         with self._write_lock:
             self._write_shard(number, content)
-            with self._buffer_lock:
-                self._stored.add(number)
 
     def _enter(self, file: FileRecord, number: int, nonzeros: int) -> None:
-        """Names a shard that is on disk in the manifest."""
+        """Takes a shard that is on disk, which the manifest names now or later."""
         first, last = self._manifest.shard_bounds(number)
         shard = ShardRecord(
             **dataclasses.asdict(file), first_label=first, n_labels=last - first, nonzeros=nonzeros
         )
-        before = self._manifest
-        shards = sorted((*before.shards, shard), key=lambda s: s.first_label)
-        self._manifest = dataclasses.replace(before, shards=tuple(shards))
+        with self._buffer_lock:
+            self._stored[number] = shard
+        # at most a tenth of the time of a run: with each shard it would be quadratic in their number
+        due = time.monotonic() - self._named_at >= _PAUSES * self._naming
         try:
-            self._write_manifest()
+            if due and not self._at_once:
+                self._write_manifest()
         except BaseException:
             # The manifest on disk may not name the shard: it counts as not written.
-            self._manifest = before
+            with self._buffer_lock:
+                del self._stored[number]
             raise
 
     def adopt(self, shard: Outside) -> bool:
@@ -362,8 +387,6 @@ class ShardWriter:
             name = _manifest.shard_name(number)
             os.replace(path, self.directory / name)
             self._enter(dataclasses.replace(shard.file, file=name), number, shard.nonzeros)
-            with self._buffer_lock:
-                self._stored.add(number)
             return True
 
     def withdraw(self) -> None:
@@ -373,11 +396,20 @@ class ShardWriter:
             OSError: a file cannot be removed.
         """
         try:
-            if self._begun and not self._manifest.shards:
+            if self._begun and not self._stored:
                 for name in (MANIFEST, *self._beside):
                     (self.directory / name).unlink()
                 with contextlib.suppress(OSError):  # something else is in it
                     self.directory.rmdir()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        """Releases the directory; the manifest names what is on disk, where it can be written."""
+        try:
+            if not self._at_once:
+                with contextlib.suppress(OSError):  # the first error is the one that matters
+                    self._name_all()
         finally:
             self._lock.release()
 
@@ -390,8 +422,9 @@ class ShardWriter:
         """
         try:
             self._write_full()
+            self._name_all()
         finally:
-            self._lock.release()
+            self._leave()
 
 
 def _transforms_bytes(arrays: dict[str, np.ndarray] | None, n_features: int) -> bytes | None:
