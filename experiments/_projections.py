@@ -26,8 +26,9 @@ def sets(k: int, radius: float) -> dict[str, tuple[Callable, Callable]]:
     The weights of the weighted one lie between ½ and 1½.
     """
 
-    def box(x, lower, upper, rho, at_most):
-        return _knapsack._jnp_project(x, *_numbers(x, radius, lower, upper, rho), at_most=at_most)[0]  # noqa: SLF001
+    def box(x, upper, rho, at_most, k=0):
+        given = _numbers(x, radius, 0, upper, rho)
+        return _knapsack._jnp_project(x, *given, at_most=at_most, k=k)[0]  # noqa: SLF001
 
     def topk(x, r, rho):
         return _topk._jnp_project(x, *_numbers(x, r, rho), k=k)[0]  # noqa: SLF001
@@ -44,15 +45,15 @@ def sets(k: int, radius: float) -> dict[str, tuple[Callable, Callable]]:
     return {
         "simplex": (
             lambda x: projections.simplex(x, radius),
-            lambda x: box(x, 0, np.inf, 0, False),
+            lambda x: box(x, np.inf, 0, False),
         ),
         "capped simplex": (
             lambda x: projections.capped_simplex(x, radius, cap),
-            lambda x: box(x, 0, cap, 0, True),
+            lambda x: box(x, cap, 0, True),
         ),
         "knapsack": (
             lambda x: projections.knapsack(x, radius, 0.0, cap),
-            lambda x: box(x, 0, cap, 0, False),
+            lambda x: box(x, cap, 0, False),
         ),
         "weighted knapsack": (
             lambda x: projections.knapsack(x, radius, 0.0, cap, weights(x)),
@@ -72,7 +73,7 @@ def sets(k: int, radius: float) -> dict[str, tuple[Callable, Callable]]:
         ),
         "top-k simplex beta, biased": (
             lambda x: topk_simplex(x, rho=1.0, variant="beta"),
-            lambda x: box(x, 0, radius / k, 1, True),
+            lambda x: box(x, radius / k, 1, True, k),
         ),
     }
 
