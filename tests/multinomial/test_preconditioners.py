@@ -188,21 +188,39 @@ def test_diagonals_where_all_classes_are_alike():
         np.testing.assert_allclose(one(r), other(r), rtol=1e-10)
 
 
-@pytest.mark.parametrize("hard", [False, True])
-def test_a_basis_is_made_where_a_diagonal_has_had_as_many_products_as_it_costs(hard, monkeypatch):
-    """It took most of the time of problems that a diagonal ends."""
-    made, whole, cost = [], kronecker.basis, 12.0
+def _few_products_for_a_basis(hard, monkeypatch):
+    """A problem of which a basis costs six products, and a list that grows where one is made."""
+    made, whole = [], kronecker.basis
     monkeypatch.setattr(kronecker, "basis", lambda *given: made.append(len(given)) or whole(*given))
-    monkeypatch.setattr("xmcjax.solvers.multinomial._costs.of_a_basis", lambda *sizes: cost)
+    monkeypatch.setattr("xmcjax.solvers.multinomial._costs.of_a_basis", lambda *sizes: 5.5)
     monkeypatch.setattr("xmcjax.solvers.multinomial._costs._MOST_NUMBERS", 50 * 50)
     rng = np.random.default_rng(0)
     y, turned = rng.integers(0, 12, 600), np.linalg.qr(rng.normal(size=(40, 40)))[0]
     X = 0.3 * rng.normal(size=(12, 40))[y] + rng.normal(size=(600, 40))
     if hard:
-        X = X * np.geomspace(0.01, 1, 40) @ turned
-    problem = helpers.problem(X, y, 0.1 if hard else 100.0, intercept=True)
+        X = X * np.geomspace(0.03, 1, 40) @ turned
+    return helpers.problem(X, y, 1.0 if hard else 3000.0, intercept=True), made
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_basis_is_made_where_a_diagonal_has_had_as_many_products_as_it_costs(hard, monkeypatch):
+    """It took most of the time of problems that a diagonal ends."""
+    problem, made = _few_products_for_a_basis(hard, monkeypatch)
     solution = multinomial.run(problem, "block_newton", multinomial.HParams(1e-6, 200))
     assert solution.status == Status.CONVERGED
     counts = [int(state.inner) for state in solution.history]
-    assert any(0 < count <= cost for count in counts)  # no direction before has more than are left
-    assert bool(made) == (counts[-1] > cost) == hard
+    # no direction before has more than are left, and a hard one has them all
+    assert (6 in counts) == bool(made) == (counts[-1] > 6) == hard
+
+
+def test_products_with_a_diagonal_are_counted_over_all_sessions(tmp_path, monkeypatch):
+    """A run that was stopped after each step would never have a basis, and few products for each."""
+    problem, made = _few_products_for_a_basis(True, monkeypatch)
+    hp = multinomial.HParams(1e-6, 200)
+    whole = multinomial.run(problem, "block_newton", hp)
+    for session in range(1, 100):
+        more = hp._replace(max_steps=session)
+        solution = multinomial.run(problem, "block_newton", more, checkpoint=tmp_path / "state")
+        if solution.status == Status.CONVERGED:
+            break
+    assert len(made) > 1 and session <= int(whole.history[-1].steps) + 2

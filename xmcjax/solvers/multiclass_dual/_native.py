@@ -25,16 +25,16 @@ _CLASS_PATIENCE, _LONG_PATIENCE, _PATIENCE = 10.0, 1000.0, 25.0
 # The same of one against the rest, at least, and features of dense rows up to which systems of Newton's
 # method are small beside those of the alternating direction method.
 _SEPARATE_PATIENCE, _SEPARATE_FEW = 60.0, 128
-# Of these formulations steps for all rows at once come early where features are dense: after so many passes
-# of ascent, and as many more as take `_OF_SYSTEM` times as long as their system. Newton's method comes before
-# them all the same where one of its systems has so many unknowns at most.
+# Of these formulations ascent ends early where features are dense: after so many passes, and as many more as
+# take `_OF_SYSTEM` times as long as the system of steps for all rows at once. These follow, or Newton's
+# method where one of its systems has so many unknowns at most.
 _EARLY = {"cs": 8.0, "ovr": 8.0, "ovr_squared": 8.0, "llw": 4.0}
 _UNKNOWNS = {"cs": 80, "ovr": 32, "ovr_squared": 0}
 _OF_SYSTEM = 3.0
-# Passes that they have before Newton's method where that costs little, or features are sparse; and the share
-# of all that is made before it elsewhere, and, of one against the rest with sparse features, by ascent too.
-# The same with dense features of one against the rest: Newton's method takes about as long.
-_BRIEF, _HALF, _OF_CLASSES = 200.0, 0.5, 100.0
+# Passes that they have before Newton's method: where that costs little, or features are sparse; with dense
+# features of one against the rest, where it takes about as long; and elsewhere the share of all passes, which
+# ascent has too where one stands against the rest and features are sparse.
+_BRIEF, _OF_CLASSES, _HALF = 200.0, 100.0, 0.5
 # Passes, times entries and by d³, that take as long as the Newton steps that follow: twenty, as a rule.
 _FACTOR = 0.25
 #: Share of all passes that ascent has at most where another method follows.

@@ -300,7 +300,7 @@ class Host:
             V = np.vstack([np.asarray(state.W, np.float64), np.asarray(state.bias, np.float64)])
             self._point = self._at(self._laid_out(V))
             self._larger, self._at_zero, self._preconditioner, self._basis = [], False, None, None
-            self._right = None
+            self._right, self._made_in_all = None, int(state.inner)
         return self._point
 
     def _stated(self, hp: HParams, scale: float, steps: int, inner: int, status: Status) -> State:
