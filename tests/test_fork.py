@@ -164,3 +164,38 @@ print(ended)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_process_that_is_forked_while_a_thread_reads_a_model_does_not_wait_for_that_thread():
     assert eval(outputs(run_all([start(READING)], timeout=120))[0]) == [0, 0, 0, 0]
+
+
+WRITING = """
+import os, signal, tempfile, threading
+import numpy as np
+from xmcjax.models import LinearModel, ShardWriter
+
+folder, weights = tempfile.mkdtemp() + "/model", np.ones(1, np.float32)
+writer = ShardWriter(folder, {"n_features": 2, "n_labels": 9, "dtype": "float32"}, shard_size=1)
+writer._naming = 0.01  # a pause of 0.1 s begins with the next shard
+writing, go_on, write = threading.Event(), threading.Event(), writer._write
+
+def slow(*args):
+    writing.set()
+    go_on.wait(60)
+    write(*args)
+
+writer._write = slow
+writer.add(0, [0], weights)
+assert writing.wait(60)  # the manifest, by the thread of the pause
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    writer._write = write
+    writer.add(1, [0], weights)
+    writer.close()
+    os._exit(LinearModel.load(folder, partial=True).missing() != [(2, 9)])
+print(os.waitpid(child, 0)[1])
+go_on.set()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_that_is_forked_while_a_thread_writes_a_manifest_does_not_wait_for_that_thread():
+    assert outputs(run_all([start(WRITING)], timeout=120))[0].strip() == "0"

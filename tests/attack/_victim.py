@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import importlib.util
 import json
-import math
 import os
 import signal
 import sys
@@ -24,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tests.attack import _commands
-from tests.support.internals import multinomial_checkpoint
+from tests.support.internals import model_writer, multinomial_checkpoint
 from xmcjax import linops
 from xmcjax.cli import convert, export, index, predict, report, train  # noqa: F401 (here, so that no fork has to)
 from xmcjax.data import (
@@ -53,7 +52,6 @@ from xmcjax.models import (
     write_index,
     write_kernel_model,
 )
-from xmcjax.models import _writer as shards
 from xmcjax.solvers import multinomial
 
 with contextlib.suppress(ImportError):  # as above; without matplotlib no report is written
@@ -117,7 +115,7 @@ def _calibrated(folder: Path) -> None:
 
 def _model_named_at_the_end(folder: Path) -> None:
     """Shards wait for the manifest, as those do that are written faster than it."""
-    shards._PAUSES = math.inf
+    model_writer._PAUSES = 10**9
     model(folder)
 
 
@@ -293,7 +291,7 @@ def _child(disk: ctypes.CDLL, order: dict, answer: int) -> None:
 def serve() -> None:
     """Answers until its input ends."""
     _end_with_the_parent()
-    shards._PAUSES = 0  # a manifest with each shard, whatever the clock says: always as many calls
+    model_writer._PAUSES = 0  # a manifest with each shard, whatever the clock says: always as many calls
     disk = ctypes.CDLL(None)
     for line in sys.stdin:
         order = json.loads(line)

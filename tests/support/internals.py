@@ -55,18 +55,21 @@ from xmcjax.lanes import (
     _sparsify,
 )
 
-# hashes of changed manifests, names in bytes, the memory of a calibration, the blocks of an index; compiled
-# steps of prediction and the blocks that they take
+# hashes of changed manifests and how often they are written, parts of shards, names in bytes, the memory of a
+# calibration and of an import, the blocks of an index; compiled steps of prediction and what they take
 from xmcjax.models import (
     _block_scores,
     _calibrator,
     _device_prediction,
     _device_rows,
     _device_weights,
+    _foreign,
     _index,
     _manifest,
     _names,
     _predict,
+    _shard,
+    _writer,
 )
 
 # the declarations of ids.def and calls.def, which are compared with the library
@@ -131,6 +134,9 @@ joint_multinomial = _multinomial
 kernel_training = _kernel_training
 blocks = _blocks
 lane_certificate = _certificate
+foreign_models = _foreign
+model_shards = _shard
+model_writer = _writer
 label_math = _label_math
 lane_certifier = _certifier
 dual_end = _dual_end

@@ -139,17 +139,28 @@ class Content(NamedTuple):
         return int(self.numbers["indptr"][-1])
 
     def encoded(self) -> Iterator[bytes | memoryview]:
-        """The bytes of its file; they depend on the labels alone."""
+        """The bytes of its file; they depend on the labels alone.
+
+        Raises:
+            ValueError: other weights than the header promises, which were changed meanwhile.
+        """
         count, dtype = len(self.numbers["status"]), self.numbers["intercept"].dtype
         layout = _layout(count, self.nonzeros, dtype)
         shapes = {name: (kind, (length,)) for name, (kind, length) in layout.items()}
         yield header(json.dumps(described(shapes), separators=(",", ":")))
-        for name, (kind, _) in layout.items():
+        for name, (kind, length) in layout.items():
             if name in self.numbers:
                 yield self.numbers[name].data
-            else:
-                place = _OF_WEIGHTS.index(name)
-                yield from (np.ascontiguousarray(part[place], kind).data for part in self.parts())
+                continue
+            place, written = _OF_WEIGHTS.index(name), 0
+            for part in self.parts():
+                yield np.ascontiguousarray(part[place], kind).data
+                written += len(part[place])
+            if written != length:
+                raise ValueError(
+                    f"expected weights that stay as they are while they are written, found {written:,} "
+                    f"{name} where there were {length:,}"
+                )
 
 
 def of_labels(labels: Sequence[LabelWeights], dtype: np.dtype) -> Content:
@@ -164,19 +175,49 @@ def of_labels(labels: Sequence[LabelWeights], dtype: np.dtype) -> Content:
     return Content(numbers, lambda: [(indices, values)])
 
 
+def checked_rows(
+    labels, W, numbers: dict[str, np.ndarray], bounds: tuple[int, int], *, n_features: int, dtype: np.dtype
+) -> tuple[np.ndarray, Any]:
+    """Labels, int64, and their weights, as `of_rows` takes them; the arguments are those of `add_rows`.
+
+    Args:
+        bounds: (first, one past the last) label that there may be.
+
+    Raises:
+        ValueError, TypeError: as :meth:`xmcjax.models.ShardWriter.add`.
+    """
+    labels, W = _sparse.dense(labels, "labels"), _sparse.matrix(W, "W")
+    if W.dtype != dtype:
+        raise TypeError(f"W: expected values of type {dtype}, found {W.dtype}")
+    for name, array in {"labels": labels, **numbers}.items():
+        if array.ndim != 1 or (name != "intercept" and array.dtype.kind not in "iu"):
+            found = f"values of type {array.dtype}, shape {list(array.shape)}"
+            raise ValueError(f"{name}: expected whole numbers in one dimension, found {found}")
+    rows, (first, last) = len(labels), bounds
+    if W.shape != (rows, n_features) or any(len(array) != rows for array in numbers.values()):
+        lengths = [len(array) for array in numbers.values()]
+        raise ValueError(
+            f"expected rows of {n_features} weights and numbers for {rows} labels, found weights of shape "
+            f"{list(W.shape)} and numbers for {lengths}"
+        )
+    if rows and (labels[0] < first or labels[-1] >= last or (labels[1:] <= labels[:-1]).any()):
+        raise ValueError(f"labels: expected ascending labels from {first} to {last - 1}, found others")
+    return labels.astype(np.int64), W
+
+
 def of_rows(first: int, last: int, labels: np.ndarray, W, numbers: dict[str, np.ndarray]) -> Content:
     """Labels first … last − 1, some of which are rows of a matrix.
 
     Args:
         first, last: of the shard.
-        labels: of the rows, ascending. Others have no positives.
-        W: their weights, of the dtype of the model, sparse or dense.
+        labels: of the rows. Others have no positives.
+        W: their weights, of `checked_rows` as they are.
         numbers: ``intercept``, and of `RANGES`, of the rows.
 
     Raises:
         ValueError: as :meth:`xmcjax.models.ShardWriter.add`.
     """
-    W, dtype, labels = _sparse.csr(W) if sp.issparse(W) else W, W.dtype, labels.astype(np.int64)
+    dtype = W.dtype
     absent = {"intercept": 0, "status": NO_POSITIVES, "newton_steps": 0, "cg_steps": 0}
     stored = {name: np.full(last - first, absent[name], _TYPES.get(name, dtype)) for name in absent}
     for name, (low, high) in RANGES.items():
@@ -267,7 +308,7 @@ def groups(indptr: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
     """Rows side by side, first and last + 1, with about `most` weights together."""
     first, rows = 0, len(indptr) - 1
     while first < rows:
-        last = int(np.searchsorted(indptr, indptr[first] + most, side="right")) - 1
+        last = int(np.searchsorted(indptr, int(indptr[first]) + most, side="right")) - 1
         last = min(max(last, first + 1), rows)
         yield first, last
         first = last
@@ -308,7 +349,9 @@ def _check_of_labels(
     _check_type(path, name, array, kind, length)
     if name == "indptr":
         # of indices that are all 0: those of the shard are read where it says
-        fault = compressed_fault(array, np.broadcast_to(np.int32(0), nonzeros), nonzeros, length - 1, 1)
+        fault = compressed_fault(
+            array, np.broadcast_to(np.int32(0), nonzeros), nonzeros, length - 1, 1, "label"
+        )
         if fault is not None:
             raise ModelFormatError(path, *fault)
         if array[-1] != nonzeros:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from xmcjax import _sparse
 from xmcjax.data import Transforms
 from xmcjax.models._errors import ModelFormatError
 
@@ -59,3 +60,24 @@ def transforms_of(
         return Transforms.from_arrays(meta.get("transforms", []), arrays)
     except (ValueError, TypeError) as error:
         raise ModelFormatError(path, "known transforms with their arrays", str(error)) from error
+
+
+def transforms_bytes(arrays: dict[str, np.ndarray] | None, n_features: int) -> bytes | None:
+    """A file of the arrays of transforms, or None where there are none.
+
+    Raises:
+        TypeError, ValueError: some that cannot be stored.
+    """
+    if not arrays:
+        return None
+    from safetensors.numpy import save
+
+    checked = {name: _sparse.dense(array, "transforms_arrays") for name, array in arrays.items()}
+    for name, array in checked.items():
+        of_features = array.shape == (n_features,)
+        if not of_features or not np.isfinite(array).all():
+            found = "NaN or infinity" if of_features else f"shape {list(array.shape)}"
+            raise ValueError(
+                f"transforms_arrays: expected finite numbers [{n_features}] as {name!r}, found {found}"
+            )
+    return save({name: np.ascontiguousarray(array) for name, array in checked.items()})

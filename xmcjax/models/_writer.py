@@ -13,12 +13,14 @@ import os
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
 
 from xmcjax import _sparse
 from xmcjax._arguments import flag, whole_number
+from xmcjax._fork import OwnLock
 from xmcjax.data import atomic_write, make_folder
 from xmcjax.models import _manifest
 from xmcjax.models._calibration import Calibration
@@ -35,7 +37,9 @@ from xmcjax.models._manifest import (
 )
 from xmcjax.models._names import Names, decode
 from xmcjax.models._outside import Outside
-from xmcjax.models._shard import Content, LabelWeights, checked_weights, of_labels, of_rows
+from xmcjax.models._resumed import first_difference, intact
+from xmcjax.models._shard import Content, LabelWeights, checked_rows, checked_weights, of_labels, of_rows
+from xmcjax.models._tensors import transforms_bytes
 from xmcjax.models._vacant import BESIDE, check_place, check_vacant, unfinished_files
 
 # The command line writes this file beside a model (clock, host, options); the store never reads it.
@@ -47,11 +51,12 @@ _PAUSES = 10
 class ShardWriter:
     """Takes the weights of labels one at a time, in any order, and writes complete shards.
 
-    Each shard is written as: temporary file, fsync, rename, fsync of the directory; then the manifest
-    likewise, but no more often than takes a tenth of the time, and when the writer is closed, after an error
-    too. What the manifest names is therefore always whole. The bytes of the
-    finished directory depend on the labels, the meta data and the shard size only. `add` may be
-    called from several threads; one process at a time writes a directory.
+    Each shard is written as: temporary file, fsync, rename, fsync of the directory; then the manifest, which
+    is written at most a tenth of the time, when the range is complete, and whenever the writer is closed,
+    after an error too. So a writer is used in a ``with`` block, or closed: otherwise shards that are on disk
+    may not be named. What the manifest names is always whole. The bytes of the finished directory depend on
+    the labels, the meta data and the shard size only. `add` may be called from several threads; one process
+    at a time writes a directory.
 
     Args:
         directory: the model; made if absent.
@@ -112,7 +117,7 @@ class ShardWriter:
         self.directory = Path(directory)
         #: files beside the shards, which are written first
         self._beside: dict[str, bytes] = {}
-        arrays = _transforms_bytes(transforms_arrays, meta["n_features"])
+        arrays = transforms_bytes(transforms_arrays, meta["n_features"])
         if arrays is not None:
             self._beside[TRANSFORMS] = arrays
         if names is not None:
@@ -131,10 +136,12 @@ class ShardWriter:
         self._stored: dict[int, ShardRecord] = {}
         #: shards that the manifest on disk names; when, and for how long, it was written last
         self._named, self._named_at, self._naming = 0, -math.inf, 0.0
+        #: writes the manifest at the end of the pause, where no shard has done so
+        self._timer: threading.Timer | None = None
         self._at_once = flag("at_once", at_once)
         self._begun = False
         self._buffer_lock = threading.Lock()
-        self._write_lock = threading.Lock()
+        self._write_lock = OwnLock()  # the timer's thread is not there in a forked process
         check_place(self.directory)
         make_folder(self.directory)
         self._lock = DirectoryLock(self.directory, flag("held", held))
@@ -174,7 +181,7 @@ class ShardWriter:
             self._begun = True
 
     def _continue(self, found: Manifest) -> None:
-        difference = _first_difference(found, self._manifest)
+        difference = first_difference(found, self._manifest)
         if difference:
             raise ModelMismatchError(self.directory, *difference)
         self._remove_temporary(os.listdir(self.directory))
@@ -182,12 +189,12 @@ class ShardWriter:
         if content is not None:
             scaled = _manifest.calibration_record(content, scaled)
             self._beside[scaled.file] = content
-        elif scaled is not None and not _intact(self.directory, scaled):
+        elif scaled is not None and not intact(self.directory, scaled):
             scaled = None  # it is made anew
         for file in (found.transforms, found.names, scaled):
-            if file is not None and not _intact(self.directory, file):
+            if file is not None and not intact(self.directory, file):
                 self._write(file.file, self._beside[file.file])
-        shards = tuple(shard for shard in found.shards if _intact(self.directory, shard))
+        shards = tuple(shard for shard in found.shards if intact(self.directory, shard))
         self._manifest = dataclasses.replace(found, shards=(), calibration=scaled)
         self._stored = {shard.first_label // found.shard_size: shard for shard in shards}
         if (shards, scaled) != (found.shards, found.calibration):
@@ -202,8 +209,8 @@ class ShardWriter:
     def _whole(self) -> Manifest:
         """The manifest with all shards that are on disk."""
         with self._buffer_lock:
-            shards = [self._stored[number] for number in sorted(self._stored)]
-        return dataclasses.replace(self._manifest, shards=tuple(shards))
+            stored = self._stored.copy()
+        return dataclasses.replace(self._manifest, shards=tuple(stored[number] for number in sorted(stored)))
 
     def _write_manifest(self) -> None:
         begin, manifest = time.monotonic(), self._whole()
@@ -211,11 +218,26 @@ class ShardWriter:
         self._named, self._named_at = len(manifest.shards), time.monotonic()
         self._naming = self._named_at - begin
 
-    def _name_all(self) -> None:
-        """Writes the manifest where it does not name all shards that are on disk."""
+    def _name_when_due(self) -> None:
+        """Writes the manifest, now or at the end of the pause; the caller has the lock of what is written."""
+        # at most a tenth of the time of a run: with each shard it would be quadratic in their number
+        rest = self._named_at + _PAUSES * self._naming - time.monotonic()
+        if rest <= 0 or self.complete:
+            self._write_manifest()
+        elif self._timer is None or not self._timer.is_alive():  # as in a forked process
+            # it keeps no writer that nobody has any more
+            timer = threading.Timer(rest, _call, [weakref.WeakMethod(self._name_late)])
+            timer.daemon = True
+            timer.start()
+            self._timer = timer
+
+    def _name_late(self) -> None:
+        """At the end of a pause."""
         with self._write_lock:
-            if self._named < len(self._stored):
-                self._write_manifest()
+            self._timer = None
+            if self._lock.held and self._named < len(self._stored):
+                with contextlib.suppress(OSError):  # which the next shard, or the end, meets too
+                    self._name_when_due()
 
     def _write(self, name: str, content: bytes) -> None:
         with atomic_write(self.directory / name) as file:
@@ -229,12 +251,21 @@ class ShardWriter:
         if kind is None:
             self.close()
         else:
-            self._leave()
+            self._leave(failed=True)
 
     @property
     def complete(self) -> bool:
         """Whether every label of the range is on disk."""
-        return not self._whole().missing()
+        return len(self._stored) == len(self._numbers())
+
+    def _numbers(self) -> range:
+        """Of all shards of the range."""
+        size, (first, last) = self._manifest.shard_size, self._manifest.label_range
+        return range(first // size, (last - 1) // size + 1)
+
+    def _check_open(self) -> None:
+        if not self._lock.held:
+            raise ValueError(f"{self.directory}: expected an open writer, found it closed")
 
     @property
     def shard_size(self) -> int:
@@ -283,8 +314,7 @@ class ShardWriter:
         number = label // self._manifest.shard_size
         first, last = self._manifest.shard_bounds(number)
         with self._buffer_lock:
-            if not self._lock.held:
-                raise ValueError(f"{self.directory}: expected an open writer, found it closed")
+            self._check_open()
             slots = self._pending.setdefault(number, {})
             if label in slots or number in self._full or number in self._stored:
                 raise ValueError(f"label {label}: expected a label not stored yet, found it given twice")
@@ -301,6 +331,7 @@ class ShardWriter:
                     number = min(self._full, default=None)
                 if number is None:
                     return
+                self._check_open()
                 first, last = self._manifest.shard_bounds(number)
                 labels = [self._full[number][label] for label in range(first, last)]
                 self._write_shard(number, of_labels(labels, self._manifest.dtype))
@@ -315,32 +346,45 @@ class ShardWriter:
 
     def missing_shards(self) -> list[tuple[int, int]]:
         """The labels, first and one past the last, of each shard that is not on disk."""
-        size, (first, last) = self._manifest.shard_size, self._manifest.label_range
-        numbers = range(first // size, (last - 1) // size + 1)
-        return [self._manifest.shard_bounds(number) for number in numbers if number not in self._stored]
+        absent = (number for number in self._numbers() if number not in self._stored)
+        return [self._manifest.shard_bounds(number) for number in absent]
 
     def add_rows(self, labels: np.ndarray, W, **numbers: np.ndarray) -> None:
         """Take the weights of all labels that are not on disk from the rows of a matrix.
 
         Args:
-            labels: of the rows, ascending; other labels have no positives.
+            labels: of the rows, whole numbers, ascending; other labels have no positives.
             W: their weights, of the model's dtype, sparse or dense; zeros are dropped.
             numbers: ``intercept``, ``status``, ``newton_steps`` and ``cg_steps`` of the rows, as in `add`.
 
         Raises:
-            ValueError, OSError: as `add`.
+            ValueError, TypeError, OSError: as `add`.
         """
+        labels, W = self._checked_rows(labels, W, self._manifest.label_range, numbers)
         for first, last in self.missing_shards():
             rows = slice(*np.searchsorted(labels, (first, last)).tolist())
             part = {name: array[rows] for name, array in numbers.items()}
-            self.add_shard(first, labels[rows], _sparse.rows_of(W, rows), **part)
+            self._store_rows(first, labels[rows], _sparse.rows_of(W, rows), part)
 
     def add_shard(self, first: int, labels: np.ndarray, W, **numbers: np.ndarray) -> None:
-        """As `add_rows`, of the labels of the shard that begins with `first`."""
+        """As `add_rows`, of the labels of the shard that begins with `first`, which is not on disk."""
+        bounds = self._manifest.shard_bounds(first // self._manifest.shard_size)
+        self._store_rows(first, *self._checked_rows(labels, W, bounds, numbers), numbers)
+
+    def _checked_rows(self, labels, W, bounds: tuple[int, int], numbers: dict[str, np.ndarray]):
+        d, dtype = self._manifest.n_features, self._manifest.dtype
+        return checked_rows(labels, W, numbers, bounds, n_features=d, dtype=dtype)
+
+    def _store_rows(self, first: int, labels: np.ndarray, W, numbers: dict[str, np.ndarray]) -> None:
         number = first // self._manifest.shard_size
-        _, last = self._manifest.shard_bounds(number)
+        first, last = self._manifest.shard_bounds(number)
         content = of_rows(first, last, labels, W, numbers)
         with self._write_lock:
+            self._check_open()
+            with self._buffer_lock:
+                if any(number in known for known in (self._pending, self._full, self._stored)):
+                    which = f"labels {first} to {last - 1}"
+                    raise ValueError(f"{which}: expected labels not stored yet, found some given twice")
             self._write_shard(number, content)
 
     def _enter(self, file: FileRecord, number: int, nonzeros: int) -> None:
@@ -351,11 +395,10 @@ class ShardWriter:
         )
         with self._buffer_lock:
             self._stored[number] = shard
-        # at most a tenth of the time of a run: with each shard it would be quadratic in their number
-        due = time.monotonic() - self._named_at >= _PAUSES * self._naming
         try:
-            if due and not self._at_once:
-                self._write_manifest()
+            # of labels that are written in one go it names all or none
+            if self.complete or not self._at_once:
+                self._name_when_due()
         except BaseException:
             # The manifest on disk may not name the shard: it counts as not written.
             with self._buffer_lock:
@@ -370,12 +413,13 @@ class ShardWriter:
 
         Raises:
             ModelFormatError: the file is not the one that was written.
-            ValueError: some labels of the shard were added here.
+            ValueError: some labels of the shard were added here, or the writer is closed.
             OSError: it cannot be read, or renamed.
         """
         path = self.directory / shard.file.file
         number = shard.first_label // self._manifest.shard_size
         with self._write_lock:
+            self._check_open()
             with self._buffer_lock:
                 if number in self._pending or number in self._full:
                     raise ValueError(f"{path}: expected none of its labels here, found some added")
@@ -402,78 +446,47 @@ class ShardWriter:
                 with contextlib.suppress(OSError):  # something else is in it
                     self.directory.rmdir()
         finally:
-            self._leave()
+            self._leave(failed=True)
 
-    def _leave(self) -> None:
-        """Releases the directory; the manifest names what is on disk, where it can be written."""
-        try:
-            if not self._at_once:
-                with contextlib.suppress(OSError):  # the first error is the one that matters
-                    self._name_all()
-        finally:
-            self._lock.release()
+    def _leave(self, failed: bool) -> None:
+        """Releases the directory, once; the manifest names what is on disk, where it can be written.
+
+        Args:
+            failed: whether there is an error, which is the one that matters.
+        """
+        timer = self._timer
+        if timer is not None:
+            timer.cancel()
+            timer.join()
+        with self._write_lock:  # so that nothing is written after the release
+            try:
+                if self._lock.held and self._named < len(self._stored) and not (failed and self._at_once):
+                    with contextlib.suppress(*([OSError] if failed else [])):
+                        self._write_manifest()
+            finally:
+                self._lock.release()
 
     def close(self) -> None:
         """Write what is complete and release the directory. Incomplete shards are dropped: their
-        labels stay `missing`, and a run with ``resume=True`` trains them again.
+        labels stay `missing`, and a run with ``resume=True`` trains them again. A second call does nothing.
 
         Raises:
             OSError: a complete shard cannot be written.
         """
+        failed = True
         try:
-            self._write_full()
-            self._name_all()
+            if self._lock.held:
+                self._write_full()
+            failed = False
         finally:
-            self._leave()
+            self._leave(failed)
 
 
-def _transforms_bytes(arrays: dict[str, np.ndarray] | None, n_features: int) -> bytes | None:
-    if not arrays:
-        return None
-    from safetensors.numpy import save
-
-    checked = {name: _sparse.dense(array, "transforms_arrays") for name, array in arrays.items()}
-    for name, array in checked.items():
-        of_features = array.shape == (n_features,)
-        if not of_features or not np.isfinite(array).all():
-            found = "NaN or infinity" if of_features else f"shape {list(array.shape)}"
-            raise ValueError(
-                f"transforms_arrays: expected finite numbers [{n_features}] as {name!r}, found {found}"
-            )
-    return save({name: np.ascontiguousarray(array) for name, array in checked.items()})
-
-
-def _intact(directory: Path, file: FileRecord) -> bool:
-    path = directory / file.file
-    if not path.exists():
-        return False
-    _manifest.check_regular(path)  # it is neither read nor written, because opening a FIFO would block
-    if path.stat().st_size != file.bytes:
-        return False
-    return _manifest.sha256_of(path) == file.sha256
-
-
-def _first_difference(found: Manifest, wanted: Manifest) -> tuple[str, str, str] | None:
-    """(key, its value on disk, its value now) of the first thing that differs, or None."""
-
-    def of_meta(manifest: Manifest, key: str) -> str:
-        return repr(manifest.meta[key]) if key in manifest.meta else "nothing"
-
-    def of_file(file: FileRecord | None, what: str) -> str:
-        return "none" if file is None else f"{what} of SHA-256 {file.sha256[:12]}…"
-
-    for key in _manifest.in_order(found.meta.keys() | wanted.meta.keys()):
-        # Values are compared, not texts: 1 is 1.0.
-        if key not in found.meta or key not in wanted.meta or found.meta[key] != wanted.meta[key]:
-            return key, of_meta(found, key), of_meta(wanted, key)
-    for key in ("label_range", "shard_size"):
-        if getattr(found, key) != getattr(wanted, key):
-            return key, str(getattr(found, key)), str(getattr(wanted, key))
-    for key, what in (("transforms", "arrays"), ("names", "texts")):
-        files = getattr(found, key), getattr(wanted, key)
-        if files[0] != files[1]:
-            return key, of_file(files[0], what), of_file(files[1], what)
-    return None
+def _call(method: weakref.WeakMethod) -> None:
+    """Of an object, where it is there still."""
+    found = method()
+    if found is not None:
+        found()
 
 
 def _pair(label_range) -> tuple[int, int]:
