@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 from safetensors.numpy import load_file, save, save_file
 
-from tests.support.internals import model_shards, model_writer
+from tests.support.internals import foreign_models, model_shards, model_writer
 from tests.support.internals import sparse as checked_matrices
 from tests.support.models import (
     LABELS,
@@ -271,6 +271,18 @@ def test_weights_that_change_while_they_are_written_make_no_shard(tmp_path, monk
         with pytest.raises(ValueError, match="expected weights that stay as they are while they are written"):
             writer.add_rows(labels, W, **numbers)
         assert [path.name for path in (tmp_path / "m").iterdir()] == ["manifest.json"]
+
+
+def test_an_import_with_a_label_that_is_never_predicted_takes_no_second_copy(tmp_path):
+    coef = checked_matrices.canonical_csr(sparse())
+    intercept = np.zeros(coef.shape[0], np.float32)
+    intercept[[0, 1300]] = foreign_models.NEVER
+    model = foreign_models.ForeignModel(coef, intercept, None, {})
+    stored, peak = peak_of(lambda: foreign_models.store(model, tmp_path / "m"))
+    assert np.flatnonzero(~stored.trained(0, coef.shape[0])).tolist() == [0, 1300]
+    coef.data[coef.indptr[0] : coef.indptr[1]] = coef.data[coef.indptr[1300] : coef.indptr[1301]] = 0
+    assert abs(stored.coef() - coef).max() == 0
+    assert peak < 0.7 * (coef.data.nbytes + coef.indices.nbytes)  # with all weights but these: 1
 
 
 def test_groups_of_rows_reach_the_end_of_their_type():

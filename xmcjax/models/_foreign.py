@@ -65,12 +65,19 @@ def store(model: ForeignModel, directory: str | os.PathLike[str]) -> LinearModel
         reserved(directory),
         ShardWriter(directory, meta, names=names, at_once=True, held=True) as writer,
     ):
-        labels = np.flatnonzero(~(model.intercept <= NEVER))
-        W = coef if len(labels) == count else _sparse.csr(coef[labels])
-        ones, zeros = np.ones(len(labels), np.int8), np.zeros(len(labels), np.int32)
-        numbers = dict(status=ones, newton_steps=zeros, cg_steps=zeros)
-        writer.add_rows(labels, W, intercept=model.intercept[labels], **numbers)
+        for first, last in writer.missing_shards():
+            _add(writer, first, _sparse.rows_of(coef, slice(first, last)), model.intercept[first:last])
     return LinearModel.load(directory, verify="size")
+
+
+def _add(writer: ShardWriter, first: int, coef: sp.csr_array, intercept: np.ndarray) -> None:
+    """A shard; of all labels at once, those that are predicted would take the memory of the model again."""
+    known = ~(intercept <= NEVER)
+    labels = np.flatnonzero(known)
+    W = coef if known.all() else _sparse.csr(coef[labels])
+    ones, zeros = np.ones(len(labels), np.int8), np.zeros(len(labels), np.int32)
+    numbers = dict(status=ones, newton_steps=zeros, cg_steps=zeros)
+    writer.add_shard(first, first + labels, W, intercept=intercept[labels], **numbers)
 
 
 def without_bias(coef: sp.csr_array, bias: float | None) -> tuple[sp.csr_array, np.ndarray]:
