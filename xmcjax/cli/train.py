@@ -75,7 +75,8 @@ class Options:
         numa: auto gives each NUMA node a process of its own, pinned to its cores, with its copy of the
             features, where the threads are on several; off trains in one process.
         labels: train labels A to B-1 only; several jobs can share the work, each with a directory of its own.
-        shard_size: labels per file of the model: what a crash can cost, and what a resumed run repeats.
+        shard_size: labels per file of the model. A crash costs the files that are not complete, and at most
+            those of ten times as long as the manifest took to be written; a resumed run repeats them.
         test: data to evaluate the finished model on.
         test_labels_file: labels of these, where they have a file of their own.
         test_more_features: features to stand beside those of --test.
