@@ -184,6 +184,7 @@ def test_a_failed_manifest_is_not_tried_again_as_the_writer_leaves(tmp_path, sel
         whole = contents(write(folder, shard_size=2, resume=True))
         for again in (ShardWriter.close, lambda writer: writer.__exit__(OSError), ShardWriter.withdraw):
             again(writer)
+            writer._naming = 0  # a pause that has ended
             writer._name_late()
         assert contents(folder) == whole
 
