@@ -213,14 +213,14 @@ def test_a_basis_is_made_where_a_diagonal_has_had_as_many_products_as_it_costs(h
     assert (6 in counts) == bool(made) == (counts[-1] > 6) == hard
 
 
-def test_products_with_a_diagonal_are_counted_over_all_sessions(tmp_path, monkeypatch):
+def test_products_with_a_diagonal_are_counted_over_all_runs_from_a_checkpoint(tmp_path, monkeypatch):
     """A run that was stopped after each step would never have a basis, and few products for each."""
     problem, made = _few_products_for_a_basis(True, monkeypatch)
     hp = multinomial.HParams(1e-6, 200)
     whole = multinomial.run(problem, "block_newton", hp)
-    for session in range(1, 100):
-        more = hp._replace(max_steps=session)
+    for steps in range(1, 100):
+        more = hp._replace(max_steps=steps)
         solution = multinomial.run(problem, "block_newton", more, checkpoint=tmp_path / "state")
         if solution.status == Status.CONVERGED:
             break
-    assert len(made) > 1 and session <= int(whole.history[-1].steps) + 2
+    assert len(made) > 1 and steps <= int(whole.history[-1].steps) + 2
