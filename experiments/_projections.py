@@ -26,9 +26,9 @@ def sets(k: int, radius: float) -> dict[str, tuple[Callable, Callable]]:
     The weights of the weighted one lie between ½ and 1½.
     """
 
-    def box(x, upper, rho, at_most, k=0):
-        given = _numbers(x, radius, 0, upper, rho)
-        return _knapsack._jnp_project(x, *given, at_most=at_most, k=k)[0]  # noqa: SLF001
+    def box(x, upper, rho, at_most, by_k=False):
+        given = _numbers(x, radius, 0, upper, rho, k)
+        return _knapsack._jnp_project(x, *given, at_most=at_most, by_k=by_k)[0]  # noqa: SLF001
 
     def topk(x, r, rho):
         return _topk._jnp_project(x, *_numbers(x, r, rho), k=k)[0]  # noqa: SLF001
@@ -73,7 +73,7 @@ def sets(k: int, radius: float) -> dict[str, tuple[Callable, Callable]]:
         ),
         "top-k simplex beta, biased": (
             lambda x: topk_simplex(x, rho=1.0, variant="beta"),
-            lambda x: box(x, radius / k, 1, True, k),
+            lambda x: box(x, radius / k, 1, True, True),
         ),
     }
 

@@ -117,10 +117,10 @@ XMCJAX_BODY Found<T> search(Centred<T, N, THREADS>& vector, const BoxNumbers<T>&
 
 template <class T>
 struct BoxArguments {
-  const T *b, *radius, *lower, *upper, *rho;  // [n, m] and [n]
+  const T *b, *radius, *lower, *upper, *rho, *k;  // [n, m] and [n]
   T *x, *tight;
-  int64_t n, m, k;  // k > 0: upper is radius/k, rounded
-  bool at_most, packed;
+  int64_t n, m;
+  bool at_most, by_k, packed;  // by_k: upper is radius/k, rounded
 };
 
 template <class T, int N, int THREADS>
@@ -132,8 +132,8 @@ struct BoxRows {
   XMCJAX_BODY void operator()(int64_t row) const {
     const T inf = infinity<T>(), m = T(of.m);
     const T r = load(of.radius + row), lower = load(of.lower + row), upper = load(of.upper + row);
-    const double bound = of.k > 0 ? double(r) / double(of.k) : double(upper);
-    const BoxNumbers<T> numbers{r, lower, upper, load(of.rho + row), bound, of.at_most, of.k > 0};
+    const double bound = of.by_k ? double(r) / double(load(of.k + row)) : double(upper);
+    const BoxNumbers<T> numbers{r, lower, upper, load(of.rho + row), bound, of.at_most, of.by_k};
     Centred<T, N, THREADS> vector(of.b + row * of.m, of.m, of.packed);
 
     Each<Pack<T, 2>, THREADS> parts;

@@ -363,19 +363,19 @@ struct Shape {
   }
 };
 
-// b, r, l, u, ρ -> x, whether the sum is r
+// b, r, l, u, ρ, k -> x, whether the sum is r
 ffi::Error project_box_call(Stream stream, ffi::RemainingArgs in, ffi::RemainingRets out, bool at_most,
-                            int64_t k) {
+                            bool by_k) {
   const Arrays arrays(in, out);
   return typed(arrays, 0, [&](auto zero) {
     using T = decltype(zero);
     const Shape shape(arrays);
-    if (k < 0 || (k > 0 && !at_most)) throw Unfit{"k is not 0, and not above 0 with at_most"};
+    if (by_k && !at_most) throw Unfit{"by_k is of at_most alone"};
     BoxArguments<T> a;
-    a.n = shape.n, a.m = shape.m, a.k = k, a.at_most = at_most;
+    a.n = shape.n, a.m = shape.m, a.at_most = at_most, a.by_k = by_k;
     a.b = arrays.numbers<T>(0, a.n * a.m), a.radius = arrays.numbers<T>(1, a.n);
     a.lower = arrays.numbers<T>(2, a.n), a.upper = arrays.numbers<T>(3, a.n);
-    a.rho = arrays.numbers<T>(4, a.n);
+    a.rho = arrays.numbers<T>(4, a.n), a.k = arrays.numbers<T>(5, a.n);
     a.x = arrays.made_numbers<T>(0, a.n * a.m), a.tight = arrays.made_numbers<T>(1, a.n);
     a.packed = shape.packed<T>({a.b, a.x});
     return project_box(stream, a);
@@ -436,7 +436,7 @@ XMCJAX_TARGET(cg_direction, cg_direction_call, );
 XMCJAX_TARGET(plane_sums, plane_sums_call, .Attr<int64_t>("loss").Attr<double>("parameter"));
 XMCJAX_TARGET(pairs, pairs_call, .Attr<int64_t>("labels"));
 XMCJAX_TARGET(topk, topk_call, .Attr<int64_t>("k").Attr<int64_t>("parts").Attr<int64_t>("length"));
-XMCJAX_TARGET(project_box, project_box_call, .Attr<bool>("at_most").Attr<int64_t>("k"));
+XMCJAX_TARGET(project_box, project_box_call, .Attr<bool>("at_most").Attr<bool>("by_k"));
 XMCJAX_TARGET(project_topk, project_topk_call, .Attr<int64_t>("k"));
 XMCJAX_TARGET(project_weighted, project_weighted_call, );
 

@@ -88,8 +88,9 @@ def test_the_other_results(m, dtype):
     for at_most in (False, True):
         l, u = (0 * r, p.u) if at_most else (p.l, p.u * dtype(1.0001))
         numbers = b, r, l, u, rho if at_most else 0 * rho
-        x, tight = native.projection("project_box", "cuda", at_most=at_most, k=0)(*numbers)
-        theirs = plain(functools.partial(box_projection, at_most=at_most), *numbers)
+        how = {"at_most": at_most, "by_k": False}
+        x, tight = native.projection("project_box", "cuda", **how)(*numbers, 0 * r)
+        theirs = plain(functools.partial(box_projection, **how), *numbers, 0 * r)
         np.testing.assert_array_equal(np.isnan(x), nowhere(theirs[0], b))
         sums = np.asarray(x, np.float64).sum(-1)
         assert np.isfinite(sums).sum() > 20 and np.isnan(sums[[3, 4]]).all()
@@ -222,7 +223,10 @@ def test_arrays_that_do_not_fit_are_refused():
     with cuda_projections.kernels():
         b, one = jnp.ones((4, 3)), jnp.ones(4)
         with pytest.raises(jax.errors.JaxRuntimeError, match="another shape or type"):
-            box = native.projection("project_box", "cuda", at_most=True, k=0)
-            box(b, one, one, one, one.astype(np.float32))[0].block_until_ready()
+            box = native.projection("project_box", "cuda", at_most=True, by_k=True)
+            box(b, one, one, one, one, one.astype(np.float32))[0].block_until_ready()
+        with pytest.raises(jax.errors.JaxRuntimeError, match="by_k is of at_most alone"):
+            box = native.projection("project_box", "cuda", at_most=False, by_k=True)
+            box(b, one, one, one, one, one)[0].block_until_ready()
         with pytest.raises(jax.errors.JaxRuntimeError, match="k is not between"):
             native.projection("project_topk", "cuda", k=4)(b, one, one)[0].block_until_ready()

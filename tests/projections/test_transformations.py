@@ -1,4 +1,6 @@
-"""No NaN at the kinks, and exported programs."""
+"""No NaN at the kinks, programs that are compiled once, and exported ones."""
+
+import contextlib
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +26,21 @@ def test_finite_at_the_kinks(name, b):
     problem = Problem(b, one, np.float64(0.0), np.float64(1 / 3), one, K)
     gradient = jax.grad(lambda b: (project(name, problem._replace(b=b)) ** 2).sum())(jnp.asarray(b))
     assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("where", [contextlib.nullcontext, twins], ids=["public", "twin"])
+def test_one_program_of_a_shape_takes_every_k_of_the_bound(where, compilations):
+    b = jnp.asarray([[9.0, 8, 7, 6, 0, 0, 0], [6, 9, 7, 8, 0, 0, 0]])
+
+    def solve(k):
+        return projections.topk_simplex(b, k, variant="beta").block_until_ready()
+
+    with where():
+        solve(2)
+        assert not compilations(lambda: [solve(3), solve(4)])
+        for k in (3, 4):
+            expected = np.where(b >= 10 - k, 1 / k, 0)
+            np.testing.assert_allclose(solve(k), expected, rtol=1e-6)
 
 
 X = np.random.default_rng(0).normal(size=(5, 6))

@@ -19,7 +19,7 @@ from xmcjax import native
 from xmcjax.projections import _arguments, _devices, _threshold, _weighted
 
 
-def _jnp_project(b, radius, lower, upper, rho, *, at_most: bool, k: int):
+def _jnp_project(b, radius, lower, upper, rho, k, *, at_most: bool, by_k: bool):
     m = b.shape[-1]
     top = b.max(-1)
     n = (b > -jnp.inf).sum(-1, dtype=jnp.int32).astype(b.dtype)
@@ -44,34 +44,40 @@ def _jnp_project(b, radius, lower, upper, rho, *, at_most: bool, k: int):
     start = jnp.where(jnp.abs(start) < jnp.inf, start, 0)
     high = jnp.where(lower > -jnp.inf, top - lower, jnp.inf)
     zero = jnp.zeros_like(start)
-    numbers = radius, lower, upper, rho
-    center, _ = _threshold.search(b, [zero], start, high, *numbers, bad, at_most=at_most, k=k)
-    x, tight = _threshold.refine(b, center, *numbers, bad, at_most=at_most, k=k)
+    numbers, kind = (radius, lower, upper, rho), {"at_most": at_most, "k": k if by_k else None}
+    center, _ = _threshold.search(b, [zero], start, high, *numbers, bad, **kind)
+    x, tight = _threshold.refine(b, center, *numbers, bad, **kind)
     return jnp.where(bad[..., None], jnp.nan, x), tight.astype(b.dtype)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(5, 6))
-def box_projection(b, radius, lower, upper, rho, at_most, k=0):
+@functools.partial(jax.custom_jvp, nondiff_argnums=(6, 7))
+def box_projection(b, radius, lower, upper, rho, k, at_most, by_k):
     """min ½‖x − b‖² + ½ρ(1ᵀx)² with l <= x <= u and 1ᵀx = r or, if `at_most` (then l = 0), 1ᵀx <= r.
 
     Args:
         b: [..., m], float32 or float64; the numbers are [...], of the same dtype.
-        k: with `at_most`, 0 or that of u = r/k, of which `upper` is the rounding.
+        k: that of u = r/k, of which `upper` is the rounding. Above 2^24, float32 rounds k itself, and r/k
+            with it.
+        by_k: whether u is that, with `at_most`; else k is not looked at.
 
     Returns:
         x, [..., m], NaN for vectors without a solution, and 1 where 1ᵀx is held by r, else 0, [...].
     """
     return _devices.on_device(
-        (b, radius, lower, upper, rho), twin=_jnp_project, kernel="project_box", at_most=at_most, k=k
+        (b, radius, lower, upper, rho, k),
+        twin=_jnp_project,
+        kernel="project_box",
+        at_most=at_most,
+        by_k=by_k,
     )
 
 
 @functools.partial(box_projection.defjvp, symbolic_zeros=True)
-def _box_projection_jvp(at_most, k, primals, tangents):
-    b, radius, lower, upper, rho = primals
+def _box_projection_jvp(at_most, by_k, primals, tangents):
+    b, radius, lower, upper, rho, k = primals
     sum_moves = not all(isinstance(tangent, SymbolicZero) for tangent in tangents[1:4])
-    db, dradius, dlower, dupper, drho = map(_threshold.dense, primals, tangents)
-    x, tight = box_projection(b, radius, lower, upper, rho, at_most, k)
+    db, dradius, dlower, dupper, drho = map(_threshold.dense, primals[:5], tangents[:5])
+    x, tight = box_projection(b, radius, lower, upper, rho, k, at_most, by_k)
     at_lower = x <= lower[..., None]
     at_upper = (x >= upper[..., None]) & ~at_lower
     # b − t is a rounding off the bound where the radius leaves one point alone
@@ -116,15 +122,18 @@ def _first_to_move(b, radius, lower, upper, rho, at_lower, at_upper, at_most: bo
     return first | falling & (b == next_down)
 
 
-@functools.partial(jax.jit, static_argnames=("at_most", "k"))
-def project(b, radius, lower, upper, rho, *, at_most: bool, k: int = 0):
+@functools.partial(jax.jit, static_argnames=("at_most", "by_k"))
+def project(b, radius, lower, upper, rho, k, *, at_most: bool, by_k: bool = False):
     """x of :func:`box_projection`, compiled once for each shape."""
-    return native.by_rows(lambda *row: box_projection(*row, at_most, k)[0], b, radius, lower, upper, rho)
+    return native.by_rows(
+        lambda *row: box_projection(*row, at_most, by_k)[0], b, radius, lower, upper, rho, k
+    )
 
 
 def _solve(x, radius, lower, upper, *, at_most: bool):
     b = x.astype(_arguments.working_dtype(x.dtype))
-    return project(b, radius, lower, upper, jnp.zeros_like(radius), at_most=at_most).astype(x.dtype)
+    zero = jnp.zeros_like(radius)
+    return project(b, radius, lower, upper, zero, zero, at_most=at_most).astype(x.dtype)
 
 
 def simplex(x, radius: ArrayLike = 1.0) -> jax.Array:

@@ -71,14 +71,14 @@ def count(which, t):
     return jnp.where(which, (zero + 1)[..., None], zero[..., None]).sum(-1)
 
 
-def search(b, parts, start, high, radius, lower, upper, rho, done, *, at_most: bool, k: int = 0):
+def search(b, parts, start, high, radius, lower, upper, rho, done, *, at_most: bool, k=None):
     """The threshold less its parts, and whether the sum is tight.
 
     Args:
         b: [..., m]; start: [...], and high, a bound on the result, too.
         parts: of the threshold, [...] each, that are taken from b one after another.
         done: [...], vectors to leave alone.
-        k: with `at_most`, 0 or that of u = r/k, of which `upper` is the rounding.
+        k: with `at_most`, [...] of the dtype of b where u = r/k, of which `upper` is the rounding, else None.
     """
     m = b.shape[-1]
     eps = jnp.finfo(b.dtype).eps
@@ -96,7 +96,8 @@ def search(b, parts, start, high, radius, lower, upper, rho, done, *, at_most: b
         n = count((near > least[..., None]) & below_most, t)
         # 1ᵀx = r, and for the other sets 1ᵀx <= r and t >= ρ 1ᵀx, one of them with equality: the
         # larger of the two gaps is zero, and falls with t.
-        if k:  # Σ_M x − r (k − |U|)/k: of many entries at the bound, and of r, there is no rounding left
+        if k is not None:
+            # Σ_M x − r (k − |U|)/k: of many entries at the bound, and of r, there is no rounding left
             full = count(~below_most, t)
             s = jnp.where(below_most, x, 0).sum(-1)
             over = s - radius * ((k - full) / k)
@@ -152,14 +153,14 @@ def _lowered(b, parts):
     return b
 
 
-def _size(radius, lower, m: int, k: int):
+def _size(radius, lower, m: int, k):
     """Of the numbers that the sum of x is made of; of those of k entries at r/k one is."""
-    if k:
+    if k is not None:
         return radius / k
     return jnp.abs(radius) + m * jnp.where(lower > -jnp.inf, jnp.abs(lower), 0)
 
 
-def refine(b, center, radius, lower, upper, rho, done, *, at_most: bool, k: int = 0):
+def refine(b, center, radius, lower, upper, rho, done, *, at_most: bool, k=None):
     """(x, tight) near a threshold that is known up to rounding: the rest is a difference from it.
 
     Where b is so large that this rest is rough too, there are differences from it again.

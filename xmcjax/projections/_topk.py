@@ -286,4 +286,6 @@ def topk_simplex(
     b = x.astype(_arguments.working_dtype(x.dtype))
     if variant == "alpha":
         return project(b, r, bias, k=k).astype(x.dtype)
-    return _knapsack.project(b, r, jnp.zeros_like(r), r / k, bias, at_most=True, k=k).astype(x.dtype)
+    count = jnp.full_like(r, k)  # an operand: a program of a shape is that of all k
+    zero = jnp.zeros_like(r)
+    return _knapsack.project(b, r, zero, r / k, bias, count, at_most=True, by_k=True).astype(x.dtype)

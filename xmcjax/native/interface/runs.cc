@@ -97,8 +97,7 @@ XMCJAX_RUNS_KERNEL(RisenArgs, risen_losses)
 template <class T>
 void run(BoxArgs<T>& args) {
   if (args.m < 1) throw BadArgument("project_box: expected vectors with an entry");
-  if (args.k < 0 || (args.k > 0 && !args.at_most))
-    throw BadArgument("project_box: expected k = 0, or k > 0 with at_most");
+  if (args.by_k && !args.at_most) throw BadArgument("project_box: expected by_k with at_most alone");
   kernels<T>().project_box(args);
 }
 XMCJAX_RUNS(BoxArgs)

@@ -18,10 +18,10 @@ void project_box(const BoxArgs<T>& args) {
     const T* b = args.b + i * args.m;
     const double r = double(args.radius[i]);
     // k entries at a bound that is rounded are off by k of its roundings, which the others would make up for
-    const double upper = args.k ? r / double(args.k) : double(args.upper[i]);
+    const double upper = args.by_k ? r / double(args.k[i]) : double(args.upper[i]);
     Clip<T> c = args.at_most ? capped_simplex(b, args.m, r, upper, double(args.rho[i]), work.data())
                              : knapsack(b, args.m, r, double(args.lower[i]), upper, work.data());
-    if (args.k && c.upper > 0) c.upper = args.upper[i];
+    if (args.by_k && c.upper > 0) c.upper = args.upper[i];
     apply(c, b, args.m, args.x + i * args.m);
     args.tight[i] = T(c.tight);
   }
