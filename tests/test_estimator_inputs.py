@@ -199,7 +199,19 @@ def test_weights_among_objects_are_those_of_an_array(name):
         ("1", "an array of real numbers, found values of type str", TypeError),
         (None, "an array of real numbers, found values of type NoneType", TypeError),
         (1j, "an array of real numbers, found values of type complex", TypeError),
+        (
+            np.timedelta64(1, "s"),
+            "an array of real numbers, found values of type timedelta64",
+            TypeError,
+        ),
         (10**400, "numbers within the range of float64", ValueError),
+        pytest.param(
+            np.longdouble("1e400"),
+            "numbers within the range of float64",
+            ValueError,
+            marks=pytest.mark.skipif(np.isinf(np.longdouble("1e400")), reason="long double is float64"),
+        ),
+        (Decimal("sNaN"), "numbers that float64 has, found sNaN", ValueError),
     ],
 )
 def test_weights_that_are_no_numbers_are_refused(name, wrong, found, error):
@@ -207,6 +219,14 @@ def test_weights_that_are_no_numbers_are_refused(name, wrong, found, error):
     for call in (getattr(estimators, name)().fit, fitted(name).score):
         with pytest.raises(error, match=f"^sample_weight: expected {found}$"):
             call(features(), classes(), sample_weight=weight)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_single_object_as_weights_is_named_by_its_type(name):
+    one = np.empty((), object)
+    for call in (getattr(estimators, name)().fit, fitted(name).score):
+        with pytest.raises(TypeError, match=r"^sample_weight: .*, found values of type NoneType$"):
+            call(features(), classes(), sample_weight=one)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
