@@ -1,11 +1,10 @@
 """Logarithms of probabilities beside those in more digits."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 
 from tests.support.internals import links
+from tests.support.memory import peak_of
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -90,10 +89,5 @@ def test_probabilities_of_some_labels_are_those_among_all(link, function):
 def test_probabilities_take_the_place_of_the_scores(link, function):
     """Beside them there is room for a few rows only."""
     z = np.random.default_rng(0).normal(size=(2000, 1000))
-    tracemalloc.start()
-    try:
-        found = getattr(links, function)(link, z)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    found, peak = peak_of(lambda: getattr(links, function)(link, z))
     assert found is z and peak < z.nbytes / 8

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import tracemalloc
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +12,7 @@ import scipy.sparse as sp
 
 from tests.support.internals import multinomial_certificate, used_columns
 from tests.support.lanes import matrix, train
+from tests.support.memory import peak_of
 from xmcjax import MulticlassSVC, MultinomialLogisticRegression, OneVsAllClassifier, TopKSVC
 from xmcjax.estimators import OutOfTimeError, fit_with_state, state_of_run
 from xmcjax.inits import Init, Starts
@@ -211,10 +211,10 @@ def test_prediction_with_all_weights_reads_those_of_the_rows(problem, dtype):
     bias, X = np.zeros(20, dtype), wide.astype(dtype)
     models = ArrayModel(coef, bias), ArrayModel(np.ascontiguousarray(coef[:, columns]), bias)
     rows = X, few.astype(dtype)
-    tracemalloc.start()
-    (found, scores), reference = predict_topk(models[0], X, 3), predict_topk(models[1], rows[1], 3)
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    both, most = peak_of(
+        lambda: [predict_topk(model, part, 3) for model, part in zip(models, rows, strict=True)]
+    )
+    (found, scores), reference = both
     assert most < coef.nbytes / 2
     np.testing.assert_array_equal(found, reference[0])
     np.testing.assert_array_equal(scores, reference[1])
@@ -267,11 +267,9 @@ def test_columns_of_a_matrix_that_has_others(entries):
 def test_columns_of_which_there_are_too_many_for_memory():
     """Nothing of the size of all columns is made where entries are few."""
     X = sp.csr_matrix(([1.0, 2.0], ([0, 1], [7, 2**31 - 2])), shape=(2, 2**31 - 1))
-    tracemalloc.start()
-    columns = used_columns(X)
-    assert columns.of(X).toarray().tolist() == [[1, 0], [0, 2]]
-    assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    tracemalloc.stop()
+    found, most = peak_of(lambda: used_columns(X).of(X))
+    assert found.toarray().tolist() == [[1, 0], [0, 2]]
+    assert most < 1 << 20
     # and where more of them are used than may be
     np.testing.assert_array_equal(used_columns(sp.csr_matrix(np.eye(1, 4200, 7))).numbers, [7])
     many = sp.csr_matrix((np.ones(262), (np.zeros(262, int), np.arange(262))), shape=(1, 4200))

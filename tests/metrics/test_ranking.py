@@ -1,12 +1,13 @@
 """Ranking metrics against loops written from the definitions, and against values worked out by hand."""
 
+import functools
 import math
-import tracemalloc
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support.memory import peak_of
 from xmcjax import metrics
 
 
@@ -101,10 +102,7 @@ def test_the_best_rank_is_counted_without_an_order_of_all(ties):
     scores[:, ::7] = -np.inf
     scores[5] = -np.inf
     y = rng.integers(0, 500, 400)
-    tracemalloc.start()
-    found = metrics.mean_reciprocal_rank(y, scores)
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    found, most = peak_of(lambda: metrics.mean_reciprocal_rank(y, scores))
     assert most < scores.nbytes / 2
     assert found == metrics.mean_reciprocal_rank(y, order_of(scores))
     for k in (1, 3, 600):
@@ -163,10 +161,7 @@ def test_sparse_rows_of_all_lengths():
         for i, (labels, values) in enumerate(zip(columns, scores, strict=True)):
             ranked = sorted((-z, l) for z, l in zip(values, labels, strict=True) if z > -np.inf)[:k]
             numbers[i, : len(ranked)] = [l for _, l in ranked]
-        tracemalloc.start()
-        found = metrics.ndcg_at_k(Y, predictions, k)
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+        found, most = peak_of(functools.partial(metrics.ndcg_at_k, Y, predictions, k))
         assert found == metrics.ndcg_at_k(Y, numbers, k)
         assert most < 1 << 25  # every row as long as the longest would be 30 times that
 

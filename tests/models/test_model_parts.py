@@ -1,6 +1,5 @@
 """The parts in which models are read and written, and the memory that this takes beside the weights."""
 
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from safetensors.numpy import load_file, save, save_file
 
 from tests.support.internals import foreign_models, model_shards, model_writer
 from tests.support.internals import sparse as checked_matrices
+from tests.support.memory import peak_of
 from tests.support.models import (
     LABELS,
     META,
@@ -25,16 +25,6 @@ from xmcjax import MultinomialLogisticRegression, OneVsAllClassifier
 from xmcjax.models import LinearModel, ModelFormatError, ShardWriter, merge_models
 
 LONG = 500, 16_000  # of one shard: 32 MB of dense float32
-
-
-def peak_of(function):
-    """What a call gives, and the bytes that it takes at most."""
-    tracemalloc.start()
-    try:
-        result = function()
-        return result, tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 def with_weights(kind, coef):

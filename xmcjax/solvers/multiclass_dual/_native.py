@@ -158,7 +158,7 @@ class Methods:
         if not later:
             why = "sparse" if not multiplied_densely(self._rows) else f"too many ({n} rows, {d} features)"
             return f"{ASCENT} alone: features are {why}"
-        longer = ", and some more where those end it" if self._longer else " at most"
+        longer = ", and some more where those end it" if self._ascent_goes_on else " at most"
         return f"{ASCENT} comes first, for {patience:.3g} passes{longer}, then {' and '.join(later)}"
 
     @property
@@ -167,7 +167,7 @@ class Methods:
         return NAMES[self._formulation].has_own
 
     @property
-    def _longer(self) -> bool:
+    def _ascent_goes_on(self) -> bool:
         """Whether ascent goes on beyond its passes where its end is near.
 
         Of Lee-Lin-Wahba with dense features one takes about as long as of steps for all rows at once.
@@ -194,7 +194,7 @@ class Methods:
             made=self._made,
             shrinking=self._shrinking,
             longest=longest,
-            goes_on=self._longer,
+            goes_on=self._ascent_goes_on,
         )
         return ended
 
