@@ -167,11 +167,13 @@ def test_hosts_read_the_data_themselves(client, tmp_path):
         together(client, X, Y, source=dask_processes.Made(5))
 
 
-def test_workers_that_die_over_the_data(tmp_path):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_that_die_over_the_data(tmp_path, workers):
+    """Of one worker there is none for a while, after each death."""
     X, Y = small(seed=4)
     (tmp_path / "some").mkdir()
     (tmp_path / "all").mkdir()
-    with local_cluster(2) as client:
+    with local_cluster(workers) as client:
         source = dask_processes.MadeByTheSurvivor(tmp_path / "some", 3)
         assert_same_bits(together(client, X, Y, source=source)[0], alone(X, Y)[0])
         assert len(list((tmp_path / "some").iterdir())) == 3

@@ -47,7 +47,7 @@ def array(name, field, real=np.float64):
     if field.name == "parent":
         return np.arange(-1, SIZES["nodes"] - 1, dtype=dtype)
     if field.name == "k" and field.sizes:
-        return np.ones(length(name, "lanes"), dtype)
+        return np.ones(length(name, field.sizes[0]), dtype)
     return np.zeros([length(name, size) for size in field.sizes], dtype)
 
 

@@ -238,9 +238,10 @@ class Dispatcher(Generic[Work]):
                 self._client.cancel([future for _, future in self._futures.values()], force=True)
 
     def _fill(self, pieces: Iterator[Work]) -> None:
-        room = _AHEAD * sum(self.workers.threads.values()) - len(self._open)
         if self._open:
-            room -= self.held
+            room = _AHEAD * sum(self.workers.threads.values()) - len(self._open) - self.held
+        else:  # at least one waits at the scheduler, also where all workers have just died
+            room = max(1, _AHEAD * sum(self.workers.threads.values()))
         for work in itertools.islice(pieces, max(room, 0)):
             self._begin(work)
 

@@ -134,9 +134,9 @@ def train_on_cluster(
             client, train_block, run, lambda workers: supply.bring(dispatcher, workers), results.discard, cut
         )
         dispatcher.workers.wait()
+        threads = sum(dispatcher.workers.threads.values())
         stack.callback(supply.remove)
         supply.bring(dispatcher, list(dispatcher.workers.threads))
-        threads = sum(dispatcher.workers.threads.values())
         counts = np.diff(columns.indptr)
         ascending = may_begin is not None
         blocks = blocks_of(np.sort(labels), counts, shard_size, threads, ascending=ascending)
