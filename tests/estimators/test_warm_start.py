@@ -167,3 +167,16 @@ def test_a_start_that_is_none_is_refused(problem):
             solve(X, y, start=np.full((N, M), np.nan))
         with pytest.raises(TypeError, match="observe: expected a function"):
             solve(X, y, observe=3)
+
+
+@pytest.mark.parametrize("shape", [(150, 900), (200, 260)])  # rows have a span of their own, and a dual
+def test_weights_that_are_there_take_no_faster_starts_away(shape):
+    """From clipped weights of another C, rows that are few took tens of Newton steps for each label."""
+    n, d = shape
+    rng = np.random.default_rng(0)
+    y = np.arange(n) % 6
+    X = (rng.normal(size=(n, d)) + rng.normal(size=(6, d))[y]).astype(np.float32)
+    warm = OneVsAllClassifier(C=1.0, warm_start=True).fit(X, y).set_params(C=30.0).fit(X, y)
+    cold = OneVsAllClassifier(C=30.0).fit(X, y)
+    assert (warm.n_iter_ <= cold.n_iter_).all()
+    np.testing.assert_allclose(warm.coef_.toarray(), cold.coef_.toarray(), atol=1e-5)

@@ -98,6 +98,10 @@ class Continued(Init):
     def check(self, n_features: int, n_labels: int, bias: bool) -> None:
         self.base.check(n_features, n_labels, bias)
 
+    @property
+    def replaceable(self) -> Init | None:
+        return self.base.replaceable
+
     def prepare(self, data: TrainingSet):
         known = self.weights.known
         fresh = None if known.all() else self.base.prepare(data)

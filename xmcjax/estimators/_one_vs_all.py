@@ -98,8 +98,9 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         cv: folds of the calibration (at least 2); 5 by default. Or a splitter of scikit-learn, or pairs of
             the rows to train on and those to hold out.
         warm_start: whether a fit goes on from the weights of the last one; False by default. Classes and
-            labels that it had start from ``coef_`` and ``intercept_``, the others as `init` has it. Not of
-            the loss hinge, whose dual variables are not kept.
+            labels that it had start from ``coef_`` and ``intercept_``, the others as `init` has it; of fewer
+            rows than features as in a first fit, where that is faster. Not of the loss hinge, whose dual
+            variables are not kept.
         verbose: from 1, or True, a bar shows how far a fit is, where stderr is a terminal; 0 by default.
             A line says in the end what it ran on.
         bias_lambda: the bias starts at minus this, for the init bias; 1.0 by default.

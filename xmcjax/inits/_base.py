@@ -169,6 +169,14 @@ class Init:
         """
         return self
 
+    @property
+    def replaceable(self) -> Init | None:
+        """These starts without what is tied to the features, where training may take others that are faster.
+
+        None, the default, where starts are to be as they are.
+        """
+        return None
+
     def prepare(self, data: TrainingSet) -> Callable[[Labels], Starts]:
         """Makes the function that gives the starts of labels; called once per training set."""
         raise NotImplementedError(f"{type(self).__name__} has no starts")

@@ -45,6 +45,10 @@ class MeanSeparating(Init):
         if self.msi_t is not None:
             check_finite("msi_t", self.msi_t)
 
+    @property
+    def replaceable(self) -> MeanSeparating | None:
+        return self if type(self) is MeanSeparating else None
+
     def prepare(self, data):
         one = 1.0 if data.bias else 0.0
         xx = float(data.mean @ data.mean) + one  # ⟨x̄, x̄⟩

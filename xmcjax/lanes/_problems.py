@@ -9,7 +9,7 @@ import numpy as np
 
 from xmcjax import _sparse
 from xmcjax._arguments import instance
-from xmcjax.inits import INITS, Init, Labels, MeanSeparating, Starts, TrainingSet
+from xmcjax.inits import INITS, Init, Labels, Starts, TrainingSet
 from xmcjax.lanes import _dual_starts, _row_starts
 from xmcjax.lanes._certifier import mean_curvature
 from xmcjax.lanes._job import Job
@@ -75,7 +75,7 @@ class Problems:
     def _may_start_elsewhere(self) -> bool:
         """Whether nobody asked for other starts or fewer steps, and labels are solved on the host."""
         options = self._options
-        usual = type(options.init) is MeanSeparating and options.max_iter >= newton_cg.HParams().max_steps
+        usual = options.init.replaceable is not None and options.max_iter >= newton_cg.HParams().max_steps
         return usual and self._data.native and isinstance(options.penalty, L2)
 
     def starts(self, ids: list[int]) -> Starts:

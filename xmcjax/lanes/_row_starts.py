@@ -52,8 +52,15 @@ class RowStarts:
         self, data: TrainingData, options: OneVsAll, make: Callable[[np.ndarray, OneVsAll], Trainer]
     ):
         self._span = RowSpan(data.X.astype(np.float64))
+        assert options.init.replaceable is not None
         exact = dataclasses.replace(
-            options, clip=0.0, sparsify_rise=None, tol=_TIGHT * options.tol, n_jobs=1, block_size=None
+            options,
+            init=options.init.replaceable,
+            clip=0.0,
+            sparsify_rise=None,
+            tol=_TIGHT * options.tol,
+            n_jobs=1,
+            block_size=None,
         )
         with precision(np.float64):
             self._trainer = make(self._span.features, exact)
