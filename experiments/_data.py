@@ -27,6 +27,10 @@ TRANSFORMS = {
 }
 
 
+class NoDataError(FileNotFoundError):
+    """There is no folder of data sets."""
+
+
 class Split(NamedTuple):
     """Transformed features and labels of the two parts."""
 
@@ -37,10 +41,10 @@ class Split(NamedTuple):
 
 
 def folder() -> Path:
-    """Of the data sets; FileNotFoundError where there is none."""
+    """Of the data sets; NoDataError where there is none."""
     path = Path(os.environ.get("XMCJAX_DATA", ROOT.parent / "shared" / "data"))
     if not path.is_dir():
-        raise FileNotFoundError(f"{path}: expected a folder of data sets; set XMCJAX_DATA")
+        raise NoDataError(f"{path}: expected a folder of data sets; set XMCJAX_DATA")
     return path
 
 

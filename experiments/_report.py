@@ -16,11 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments import _data
 from xmcjax import __version__
 from xmcjax._cores import usable_cores
 from xmcjax.data import atomic_write
 
 ROOT = Path(__file__).resolve().parent.parent
+# The status with which an experiment ends whose data are not here.
+NO_DATA = 3
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "optax")
 
 
@@ -102,11 +105,17 @@ def main(
         run: ``(options)`` -> the result.
         markdown: ``(result)`` -> its tables.
         figures: by name, ``(result, axes)``.
+
+    Exits with status 3 where there is no folder of data sets.
     """
     import tyro
 
     options = tyro.cli(options_of, description=description).chosen()
-    result = run(options)
+    try:
+        result = run(options)
+    except _data.NoDataError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        sys.exit(NO_DATA)
     text = write(options.out, name, result, markdown(result))
     for file, draw in (figures or {}).items():
         if not figure(options.out, file, functools.partial(draw, result)):

@@ -110,6 +110,8 @@ def markdown(result: dict, out: Path) -> str:
         ended = result["studies"].get(item.study)
         if ended is None:
             place = "–"
+        elif ended["status"] == _report.NO_DATA:
+            place = "its data are not here"
         elif ended["status"]:
             place = f"failed with status {ended['status']}"
         else:
@@ -146,8 +148,7 @@ def main() -> None:
         write_pages()
     text = _report.write(options.out, "papers", result, markdown(result, options.out))
     print("\n" + text)
-    failed = [study for study, ended in result["studies"].items() if ended["status"]]
-    if failed:
+    if any(ended["status"] not in (0, _report.NO_DATA) for ended in result["studies"].values()):
         sys.exit(1)
 
 

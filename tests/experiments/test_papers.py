@@ -165,6 +165,15 @@ def test_one_figure_by_the_door(tmp_path):
     assert "| 000 | figure-2 | done | p000_figure_2.png |" in (tmp_path / "papers.md").read_text()
 
 
+def test_a_study_whose_data_are_not_here_has_not_failed(tmp_path, monkeypatch):
+    monkeypatch.setenv("XMCJAX_DATA", str(tmp_path / "absent"))
+    done = door("003", "--item", "cost", "--small", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"p003_cost: {tmp_path / 'absent'}: expected a folder of data sets" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "| 003 | cost | done | its data are not here |" in (tmp_path / "papers.md").read_text()
+
+
 def test_a_study_that_fails_is_said(tmp_path):
     (tmp_path / "out").write_text("a file where the folder of the results would be")
     done = door("000", "--item", "figure-2", "--small", "--out", tmp_path / "out")
