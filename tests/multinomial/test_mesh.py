@@ -48,6 +48,10 @@ auto.MANY_WEIGHTS = 280  # as many as there are: on one device dual ascent would
 found = {}
 for method, count in (("lc", 3), ("newton", 8), ("auto", 8), ("dm", 8), ("admm", 8), ("lbfgs", 4)):
     found[method] = told(multinomial.run(problem, method, hp, mesh=mesh(count)))
+explicit = (jax.sharding.AxisType.Explicit,)  # as jax.make_mesh has them
+explicit = Mesh(np.array(jax.devices()[:4]), ("classes",), axis_types=explicit)
+again = told(multinomial.run(problem, "lbfgs", hp, mesh=explicit))
+assert again == found["lbfgs"], again
 
 from tests.support.process_internals import multinomial_mesh as inside
 from xmcjax.solvers.multinomial import lbfgs

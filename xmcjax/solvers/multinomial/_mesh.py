@@ -28,6 +28,11 @@ def padded(classes: int, mesh: Mesh) -> int:
     return -(-classes // mesh.size) * mesh.size
 
 
+def left_to_the_compiler(mesh: Mesh) -> Mesh:
+    """The same devices under axes along which the compiler splits arrays: jax.make_mesh has explicit ones."""
+    return Mesh(mesh.devices, mesh.axis_names)
+
+
 def shared(problem: Problem, mesh: Mesh) -> Problem:
     """The problem with all its arrays on every device.
 

@@ -345,6 +345,7 @@ class _Run:
     """The compiled functions of a run, on one device or over a mesh."""
 
     def __init__(self, problem: Problem, hp: HParams, mesh: Mesh | None, peers: Peers):
+        mesh = None if mesh is None else _mesh.left_to_the_compiler(mesh)
         self.problem = problem if mesh is None else _mesh.shared(problem, mesh)
         self._hp, self._mesh, self._awaited = hp, mesh, peers.awaited
         few = problem.op.shape[0] * problem.classes <= FEW_SCORES and default_platform() == "cpu"
