@@ -199,6 +199,28 @@ def test_what_another_process_wrote_is_not_taken_by_a_closed_writer(tmp_path):
         writer.adopt(shard)
 
 
+@pytest.mark.parametrize("failed", [False, True])
+def test_what_nobody_can_adopt_any_more_is_removed(tmp_path, failed):
+    """Of a shard whose first writer died after it had written, and before it had said so."""
+    folder, dtype = tmp_path / "m", np.dtype("float32")
+    writer = ShardWriter(folder, META, shard_size=2)
+    shards = [
+        write_outside(
+            folder,
+            first,
+            2,
+            [checked_weights(*label_result(first + i), n_features=50, dtype=dtype) for i in (0, 1)],
+            dtype,
+        )
+        for first in (0, 0, 2)
+    ]
+    writer.adopt(shards[1])
+    assert (folder / shards[0].file.file).exists()
+    writer.__exit__(OSError if failed else None)
+    left = {"manifest.json", "shard-000000.safetensors", shards[2].file.file}
+    assert {path.name for path in folder.iterdir()} == left
+
+
 @pytest.mark.parametrize("at_once", [False, True])
 def test_a_range_that_is_complete_is_named_before_the_writer_is_closed(tmp_path, seldom, at_once, written):
     writer = ShardWriter(tmp_path / "m", META, shard_size=2, at_once=at_once)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -46,8 +46,8 @@ def write_outside(
 ) -> Outside:
     """Writes a whole shard under a name of its own, which ``ShardWriter.adopt`` changes.
 
-    Two processes that write the same shard do not meet, and a writer that resumes the model removes what
-    nobody has adopted.
+    Two processes that write the same shard do not meet. What nobody has adopted is removed as the model's
+    writer is closed, where the shard is stored, or when one resumes the model.
 
     Raises:
         OSError: it cannot be written; nothing is left of it.
@@ -78,6 +78,24 @@ def write_outside(
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
     return Outside(record, first_label, content.nonzeros)
+
+
+def remove_unadopted(directory: Path, stored: Container[int]) -> None:
+    """Removes what :func:`write_outside` has written of shards that are stored: nobody adopts it any more.
+
+    The result of a worker that dies, or falls silent, is lost, while its file is there.
+
+    Args:
+        directory: of the model.
+        stored: numbers of the shards that it has.
+
+    Raises:
+        OSError: a file cannot be removed.
+    """
+    for name in os.listdir(directory):
+        number = _manifest.temporary_shard(name)
+        if number is not None and number in stored:
+            (directory / name).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

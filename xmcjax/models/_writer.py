@@ -36,7 +36,7 @@ from xmcjax.models._manifest import (
     ShardRecord,
 )
 from xmcjax.models._names import Names, decode
-from xmcjax.models._outside import Outside
+from xmcjax.models._outside import Outside, remove_unadopted
 from xmcjax.models._resumed import first_difference, intact
 from xmcjax.models._shard import Content, LabelWeights, checked_rows, checked_weights, of_labels, of_rows
 from xmcjax.models._tensors import transforms_bytes
@@ -425,7 +425,7 @@ class ShardWriter:
                     raise ValueError(f"{path}: expected none of its labels here, found some added")
                 stored = number in self._stored
             if stored:
-                path.unlink()
+                path.unlink(missing_ok=True)
                 return False
             _manifest.check_hash(self.directory, shard.file)
             name = _manifest.shard_name(number)
@@ -460,9 +460,11 @@ class ShardWriter:
             timer.join()
         with self._write_lock:  # so that nothing is written after the release
             try:
-                if self._lock.held and self._named < len(self._stored) and not (failed and self._at_once):
-                    with contextlib.suppress(*([OSError] if failed else [])):
+                with contextlib.suppress(*([OSError] if failed else [])):
+                    if self._lock.held and self._named < len(self._stored) and not (failed and self._at_once):
                         self._write_manifest()
+                    if self._lock.held:
+                        remove_unadopted(self.directory, self._stored)
             finally:
                 self._lock.release()
 
