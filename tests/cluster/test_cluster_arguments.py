@@ -6,6 +6,7 @@ import re
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from tests.support.lanes import small
 from xmcjax import OneVsAllClassifier
@@ -110,3 +111,20 @@ def test_rows_without_weight_are_no_matter(client):
     train_on_cluster(client, X, Y, OneVsAll(), results[1].append, sample_weight=weight)
     values = [{r.label: r.value for r in found} for found in results]
     np.testing.assert_equal(values[1], values[0])
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_rows_are_sent_some_bytes_at_a_time(client, folder, sparse, monkeypatch):
+    """A row that has more goes alone; rows without entries, of which there are nine, go together."""
+    rows = sp.vstack([X, sp.csr_array((9, 100), dtype=X.dtype), X[:1]], format="csr")
+    rows = rows if sparse else rows.toarray()
+    expected = Predictor(folder).predict_topk(rows, 3)
+    tasks = {}
+    for size in (1, 8000, 10**9):
+        monkeypatch.setattr(importlib.import_module("xmcjax.cluster._predict"), "_BYTES", size)
+        found = list(predict_on_cluster(client, folder, [rows], 3))
+        tasks[size] = len(found)
+        labels, scores = (np.concatenate(one) for one in zip(*found, strict=True))
+        np.testing.assert_array_equal(labels, expected[0])
+        np.testing.assert_allclose(scores, expected[1], rtol=0, atol=1e-6)  # dense products round otherwise
+    assert tasks[1] == (202 if sparse else 210) and 1 < tasks[8000] < 40 and tasks[10**9] == 1

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from xmcjax import __version__
 from xmcjax._arguments import flag, whole_number
@@ -21,8 +22,8 @@ from xmcjax.models import LinearModel, Predictor, checked_rows
 if TYPE_CHECKING:
     from distributed import Client
 
-# Rows of a task.
-_ROWS = 4096
+# Rows of a task, and their bytes, where one row has no more: Dask warns of tasks of 10 MB.
+_ROWS, _BYTES = 4096, 8_000_000
 # Models whose weights a worker keeps.
 _KEPT = 2
 
@@ -125,9 +126,21 @@ def _rows_of(pieces: Iterable[Any], model: LinearModel) -> Iterator[_Rows]:
     number = 0
     for piece in pieces:
         X = checked_rows(piece, model.n_features, model.dtype)
-        for first in range(0, X.shape[0], _ROWS):
-            yield _Rows(number, X[first : first + _ROWS])
-            number += 1
+        first = 0
+        while first < X.shape[0]:
+            last = _end(X, first)
+            yield _Rows(number, X[first:last])
+            number, first = number + 1, last
+
+
+def _end(X, first: int) -> int:
+    """One past the last row of the task that begins with `first`."""
+    if sp.issparse(X):
+        entries = _BYTES // (X.data.itemsize + X.indices.itemsize)
+        last = int(np.searchsorted(X.indptr, X.indptr[first] + entries, side="right")) - 1
+    else:
+        last = first + _BYTES // (X.itemsize * max(X.shape[1], 1))
+    return min(max(last, first + 1), first + _ROWS, X.shape[0])
 
 
 _predictors: collections.OrderedDict[tuple[Path, str], Predictor] = collections.OrderedDict()
