@@ -1,18 +1,22 @@
 """Processes that join one mesh: by given numbers, by those of SLURM and Open MPI, and on a Dask cluster."""
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 
+import jax
 import pytest
 
 from tests.support import dask_processes
 from tests.support import multinomial as helpers
 from tests.support.processes import ROOT, python, running
-from xmcjax.cluster import ClusterError, connected, join_mesh, local_cluster, run_on_mesh
+from xmcjax.cluster import ClusterError, _mesh, connected, join_mesh, local_cluster, run_on_mesh
 
 PROGRAM = """
 import json, sys
@@ -198,6 +202,151 @@ def test_processes_of_a_mesh_end_with_the_call_where_their_workers_stay(tmp_path
             nothing_is_left(tmp_path)
         with connected(cluster.address) as client:
             assert run_on_mesh(client, lambda mesh: mesh.size) == [2, 2]
+
+
+def waiting(folder, killed=None):
+    """Of each process of a mesh: it tells that it is there, and waits; one of them is killed first."""
+
+    def wait(mesh):  # within a function, so that it is sent whole
+        place = jax.process_index()
+        if place == killed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        (folder / f"begun{place}").touch()
+        time.sleep(600)
+
+    return wait
+
+
+def processes(client):
+    """The address and the number of each worker, in the order of the mesh."""
+    client.wait_for_workers(2, timeout=60)
+    return sorted(client.run(os.getpid).items())
+
+
+@contextlib.contextmanager
+def later(folder, action):
+    """Calls this when both processes wait, beside what is done here."""
+
+    def act():
+        dask_processes.wait_until(lambda: len(list(folder.glob("begun*"))) == 2, pause=0.1)
+        action()
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    yield
+    thread.join()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+@pytest.mark.parametrize(
+    ("place", "number", "said"),
+    [
+        (0, signal.SIGKILL, "the worker died or has left the cluster"),
+        (1, signal.SIGKILL, "the worker died or has left the cluster"),
+        (1, signal.SIGSTOP, "nothing was heard of the worker for 6 seconds"),
+    ],
+)
+def test_a_worker_that_is_killed_or_stopped_ends_the_call_and_is_named(
+    tmp_path, monkeypatch, place, number, said
+):
+    monkeypatch.setattr(_mesh, "PATIENCE", 6)
+    with dask_processes.cluster(tmp_path / "dask", 2) as cluster, connected(cluster.address) as client:
+        worker, pid = processes(client)[place]
+        with (
+            pytest.raises(ClusterError, match=f"^process {place} beside {worker}: {said}$"),
+            later(tmp_path, lambda: os.kill(pid, number)),
+        ):
+            run_on_mesh(client, waiting(tmp_path))
+        os.kill(pid, signal.SIGKILL)
+        nothing_is_left(tmp_path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_a_worker_that_was_stopped_before_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(_mesh, "PATIENCE", 3)
+    with dask_processes.cluster(tmp_path / "dask", 2) as cluster, connected(cluster.address) as client:
+        worker, pid = processes(client)[0]
+        os.kill(pid, signal.SIGSTOP)
+        said = f"^process 0 beside {worker}: nothing was heard of the worker for 3 seconds$"
+        with pytest.raises(ClusterError, match=said):
+            run_on_mesh(client, waiting(tmp_path))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+def test_a_scheduler_that_is_killed_ends_the_call(tmp_path):
+    with dask_processes.cluster(tmp_path / "dask", 2) as cluster, connected(cluster.address) as client:
+        client.wait_for_workers(2, timeout=60)
+        with (
+            pytest.raises(ClusterError, match=f"^the scheduler {cluster.address} (is gone|does not answer)"),
+            later(tmp_path, cluster.scheduler.kill),
+        ):
+            run_on_mesh(client, waiting(tmp_path))
+        nothing_is_left(tmp_path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_who_died_is_named_and_not_who_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(_mesh, "_OTHERS", 1)
+    with local_cluster(workers=2) as client:
+        worker, pid = processes(client)[1]
+        with pytest.raises(ClusterError, match=f"^process 1 beside {worker}: it ended with status -9$"):
+            run_on_mesh(client, waiting(tmp_path, killed=1))
+        with (
+            pytest.raises(ClusterError, match=f"^process 1 beside {worker}: the worker died"),
+            later(tmp_path, lambda: os.kill(pid, signal.SIGKILL)),
+        ):
+            run_on_mesh(client, waiting(tmp_path))
+    with pytest.raises(ClusterError, match="expected a client that is connected"):
+        run_on_mesh(client, waiting(tmp_path))
+
+
+# What a process says that JAX ends, without most of its stack.
+ABORT = """W1130 14:05:10.1 1 a.cc:2] a warning
+F1130 14:05:12.9 1 c.h:80] Terminating process because the JAX distributed service detected fatal errors
+The tasks have crashed.
+*** Check failure stack trace: ***
+    @     0x7f4577340634  absl::lts_20260107::log_internal::LogMessage::SendToLog()
+    @     0x7f45866a71f5  (unknown)
+"""
+
+
+@pytest.mark.parametrize(
+    ("errors", "told"),
+    [
+        ("", ""),
+        ("Traceback\n  a line\nValueError: no such thing\n", "ValueError: no such thing"),
+        (ABORT, "Terminating process because the JAX distributed service detected fatal errors"),
+        (ABORT + "PeerError: process 0 is gone\n", "PeerError: process 0 is gone"),
+        ("a word\n" + "\n".join(ABORT.splitlines()[-3:]), "a word"),
+    ],
+)
+def test_last_words_are_not_lines_of_a_stack(errors, told):
+    assert _mesh._told(errors) == told
+
+
+def test_a_process_that_tells_of_another_is_named_after_that():
+    told = [(None, _mesh._told(ABORT)), (None, "PeerError: process 2 is gone"), (None, "out of memory")]
+
+    class Ended:
+        """A task that has ended."""
+
+        status = "finished"
+
+        def __init__(self, answer):
+            self._answer = answer
+
+        def add_done_callback(self, call):
+            call(self)
+
+        def cancelled(self):
+            return False
+
+        def result(self, timeout):
+            return self._answer
+
+    tasks = [Ended(answer) for answer in told]
+    with pytest.raises(ClusterError, match=r"^process 2 beside c: out of memory$"):
+        _mesh._answers(None, ["a", "b", "c"], tasks)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(

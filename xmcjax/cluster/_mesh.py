@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
+import queue
+import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
-from concurrent.futures import CancelledError
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +24,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from xmcjax._arguments import whole_number
-from xmcjax.cluster._dispatch import worker_of_task
+from xmcjax.cluster._dispatch import PATIENCE, SILENCE, Workers, worker_of_task
 from xmcjax.cluster._errors import ClusterError
 
 if TYPE_CHECKING:
@@ -33,6 +36,16 @@ _COME, _HEARTBEAT, _PART = 50, 60, 30
 _MOST = 1 << 16
 # Seconds after which a worker looks again whether its process of a mesh is still wanted.
 _LOOK = 0.2
+# Seconds that a scheduler has for an answer; that processes have to end where another one has failed.
+_ANSWER, _OTHERS = 10, 60
+# A client with which nothing can be done any more.
+_CLOSED = ("closing", "closed")
+# What is said of a task whose worker is not there any more.
+_DIED = "the worker died or has left the cluster"
+# In what a process says that ended because of another one.
+_TALES = "PeerError", "JAX distributed service detected fatal errors"
+# Lines of an abort in C++: what it is about, and the stack.
+_ABORT, _STACK = re.compile(r"F\d{4} [^]]*\] (.*)"), re.compile(r"\s*(@ +0x[0-9a-f]+ |\*\*\* )")
 #: The axis of the mesh.
 AXIS = "processes"
 
@@ -140,8 +153,9 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
     The processes join one mesh (:func:`join_mesh`); the one beside the first worker keeps the others together
     and listens on the address by which its worker is reached. They are new ones because ``jax.distributed``
     starts once in a process, and before JAX is used. They end with this call, also where it is interrupted or
-    a process of the cluster is killed. Nothing is retried: a solver of classes that are
-    split over processes needs all of them; what has a checkpoint goes on from it in another call.
+    a process of the cluster is killed; where one fails it ends within a minute. Nothing is retried: a solver
+    of classes that are split over processes needs all of them; what has a checkpoint goes on from it in
+    another call.
 
     Args:
         client: of the cluster.
@@ -152,7 +166,8 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
         What it returned in each process, in the order of the mesh.
 
     Raises:
-        ClusterError: there is no worker, or a process failed; the sentence names the worker.
+        ClusterError: there is no worker, or a process failed, or a worker died or was silent for 50 s, which
+            the sentence names; or the client is closed, or the scheduler is gone.
 
     Example:
         >>> from xmcjax.cluster import local_cluster, run_on_mesh
@@ -160,60 +175,136 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
         ...     run_on_mesh(client, lambda mesh, factor: factor * mesh.size, 10)
         [10]
     """
-    threads: Any = client.nthreads()
-    workers = sorted(threads)
-    if not workers:
-        raise ClusterError("expected at least one worker, found none")
-    host = workers[0].rpartition("://")[2].rpartition(":")[0].strip("[]")
-    options: dict[str, Any] = dict(pure=False, allow_other_workers=False, retries=0)
-    ask: Any = client.submit(_free_port, host, workers=[workers[0]], **options)
-    if (error := ask.exception()) is not None:
-        raise ClusterError(f"worker {workers[0]}: {_in_a_line(error)}")
-    port = ask.result()
-    coordinator = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    from distributed import CancelledError
+    from distributed.comm.core import CommClosedError
+
+    if client.scheduler is None or client.status in _CLOSED:
+        raise ClusterError("expected a client that is connected to a scheduler, found one that is closed")
+    scheduler = str(client.scheduler.address)
     tasks: list[Any] = []
     try:
+        workers = _workers(client, scheduler)
+        host = workers[0].rpartition("://")[2].rpartition(":")[0].strip("[]")
+        options: dict[str, Any] = dict(pure=False, allow_other_workers=False, retries=0)
+        seen = Workers(client)
+        tasks.append(client.submit(_free_port, host, workers=[workers[0]], **options))
+        port = _answers(seen, workers, tasks)[0]
+        coordinator = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        members: list[Any] = []
         for place, worker in enumerate(workers):
             given = (coordinator, len(workers), place, function, arguments)
-            tasks.append(client.submit(_member, *given, workers=[worker], **options))
-        return _answers(workers, tasks)
+            members.append(client.submit(_member, *given, workers=[worker], **options))
+            tasks.append(members[-1])
+        return _answers(seen, workers, members)
+    except (CancelledError, asyncio.CancelledError, CommClosedError) as error:
+        raise ClusterError(f"the scheduler {scheduler} is gone, or was started anew") from error
     finally:  # after Ctrl-C, too
         from distributed.client import ClosedClientError
 
         # nobody hears it
         with contextlib.suppress(OSError, CancelledError, asyncio.CancelledError, ClosedClientError):
-            client.cancel(tasks, force=True)
+            if client.status not in _CLOSED:
+                client.cancel(tasks, force=True)
 
 
-def _answers(workers: list[str], tasks: list[Any]) -> list[Any]:
-    """What the processes beside these workers returned; ClusterError where one failed."""
-    results, failed = [], []
-    for worker, task in zip(workers, tasks, strict=True):
-        error = task.exception()
-        if error is not None:
-            failed.append(f"process {len(results)} beside {worker}: {_in_a_line(error)}")
-            results.append(None)
-            continue
-        value, said = task.result()
-        if said is not None:
-            failed.append(f"process {len(results)} beside {worker}: {said}")
-        results.append(value)
+def _workers(client: Any, scheduler: str) -> list[str]:
+    try:
+        workers = sorted(client.nthreads(callback_timeout=_ANSWER))
+    except OSError as error:
+        raise ClusterError(f"the scheduler {scheduler} does not answer") from error
+    if not workers:
+        raise ClusterError("expected at least one worker, found none")
+    return workers
+
+
+def _answers(seen: Workers, workers: list[str], tasks: list[Any]) -> list[Any]:
+    """What the tasks of these workers returned, each of which no other worker may do.
+
+    The scheduler keeps the task of a worker that has died for the case that the worker comes again, and the
+    task of one that is silent for minutes.
+
+    Raises:
+        ClusterError: one failed, or its worker died, left or fell silent.
+    """
+    results: dict[int, Any] = {}
+    failed: dict[int, str] = {}
+    left = dict(enumerate(tasks))
+    done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    for task in tasks:
+        task.add_done_callback(done.put)
+    limit, end = SILENCE, math.inf
+    while left and time.monotonic() < end:
+        with contextlib.suppress(queue.Empty):
+            done.get(timeout=1)
+        for place, task in list(left.items()):
+            try:
+                answer = _answer(task, limit)
+            except TimeoutError:
+                limit *= 2  # it may be large
+                continue
+            if answer is None:
+                continue
+            del left[place]
+            results[place], said = answer
+            if said is not None:
+                failed[place] = said
+                end = min(end, time.monotonic() + _OTHERS)
+        lost = {place: said for place, said in failed.items() if said == _DIED}
+        if left and not lost:
+            lost = _lost(seen, workers, left)
+        if lost:
+            failed = lost
+            break
     if failed:
         # the one that failed by itself says more than those that tell of it
-        own = [text for text in failed if "PeerError" not in text]
-        raise ClusterError((own or failed)[0])
-    return results
+        own = [place for place, said in failed.items() if not any(tale in said for tale in _TALES)]
+        place = min(own or failed)
+        raise ClusterError(f"process {place} beside {workers[place]}: {failed[place]}")
+    return [results[place] for place in range(len(tasks))]
+
+
+def _answer(task: Any, limit: float) -> tuple[Any, str | None] | None:
+    """(result, None) of a task that has ended, or (None, what it says of its failure).
+
+    Raises:
+        TimeoutError: the result has not come within so many seconds.
+        CancelledError: nobody waits for the task any more.
+    """
+    from distributed import CancelledError, KilledWorker
+
+    if task.status in ("pending", "lost"):
+        return None
+    if task.cancelled():
+        raise CancelledError(task.key)
+    if task.status == "error":
+        error = task.exception()
+        return None, _DIED if isinstance(error, KilledWorker) else _in_a_line(error)
+    return task.result(timeout=limit)
+
+
+def _lost(seen: Workers, workers: list[str], places: Iterable[int]) -> dict[int, str]:
+    """What is to be said of the workers at these places that are not there."""
+    seen.look()
+    silent = seen.silent(PATIENCE)
+    found = {}
+    for place in places:
+        if workers[place] not in seen.threads:
+            found[place] = _DIED
+        elif workers[place] in silent:
+            found[place] = f"nothing was heard of the worker for {PATIENCE} seconds"
+    return found
 
 
 def _in_a_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _free_port(host: str) -> int:
+def _free_port(host: str) -> tuple[int, None]:
+    """As :func:`_member` returns it: a port of this worker on which nobody listens."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as held:
         held.bind((host, 0))
-        return held.getsockname()[1]
+        return held.getsockname()[1], None
 
 
 def _member(
@@ -247,8 +338,7 @@ def _last_words(process: subprocess.Popen) -> str:
     try:
         while _wanted():
             with contextlib.suppress(subprocess.TimeoutExpired):
-                lines = process.communicate(timeout=_LOOK)[1].strip().splitlines()
-                return lines[-1] if lines else ""
+                return _told(process.communicate(timeout=_LOOK)[1])
         return ""
     finally:
         process.kill()
@@ -257,8 +347,22 @@ def _last_words(process: subprocess.Popen) -> str:
             pipe.close()
 
 
+def _told(errors: str) -> str:
+    """The last line; of an abort in C++, which prints a stack last, the line before it that tells of it."""
+    lines = errors.strip().splitlines()
+    said = [line for line in lines if not _STACK.match(line)]
+    if lines and _STACK.match(lines[-1]) and (aborts := [m for m in map(_ABORT.match, said) if m]):
+        return aborts[-1][1]
+    return said[-1] if said else ""
+
+
 def _wanted() -> bool:
-    """Whether somebody waits for what this task returns: its client is there, and has not cancelled it."""
+    """Whether somebody waits for what this task returns: its client, which has not cancelled it, and Dask.
+
+    A worker that is closing, such as one whose scheduler is gone, waits half a minute for its tasks.
+    """
+    from distributed.core import Status
+
     worker = worker_of_task()
     task = worker.state.tasks.get(worker.get_current_task())
-    return task is not None and task.state != "cancelled"
+    return task is not None and task.state != "cancelled" and worker.status != Status.closing
