@@ -16,7 +16,7 @@ import pytest
 from tests.support import dask_processes
 from tests.support import multinomial as helpers
 from tests.support.processes import ROOT, python, running
-from xmcjax.cluster import ClusterError, _mesh, connected, join_mesh, local_cluster, run_on_mesh
+from xmcjax.cluster import ClusterError, _dispatch, _mesh, connected, join_mesh, local_cluster, run_on_mesh
 
 PROGRAM = """
 import json, sys
@@ -273,14 +273,21 @@ def test_a_worker_that_was_stopped_before_is_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
-def test_a_scheduler_that_is_killed_ends_the_call(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(signal.SIGKILL, "is gone, or was started anew"), (signal.SIGSTOP, "does not answer")],
+)
+def test_a_scheduler_that_is_killed_or_stopped_ends_the_call(tmp_path, monkeypatch, number, said):
+    for module, name in (_mesh, "PATIENCE"), (_dispatch, "PATIENCE"), (_dispatch, "_ANSWER"):
+        monkeypatch.setattr(module, name, 5)
     with dask_processes.cluster(tmp_path / "dask", 2) as cluster, connected(cluster.address) as client:
         client.wait_for_workers(2, timeout=60)
         with (
-            pytest.raises(ClusterError, match=f"^the scheduler {cluster.address} (is gone|does not answer)"),
-            later(tmp_path, cluster.scheduler.kill),
+            pytest.raises(ClusterError, match=f"^the scheduler {cluster.address} {said}$"),
+            later(tmp_path, lambda: cluster.scheduler.send_signal(number)),
         ):
             run_on_mesh(client, waiting(tmp_path))
+        cluster.scheduler.kill()
         nothing_is_left(tmp_path)
 
 
@@ -296,8 +303,16 @@ def test_who_died_is_named_and_not_who_is_left(tmp_path, monkeypatch):
             later(tmp_path, lambda: os.kill(pid, signal.SIGKILL)),
         ):
             run_on_mesh(client, waiting(tmp_path))
-    with pytest.raises(ClusterError, match="expected a client that is connected"):
-        run_on_mesh(client, waiting(tmp_path))
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+def test_a_client_that_is_closed_before_the_call_or_in_it_is_named(tmp_path):
+    with dask_processes.cluster(tmp_path / "dask", 2) as cluster, connected(cluster.address) as client:
+        client.wait_for_workers(2, timeout=60)
+        for when in later(tmp_path, client.close), contextlib.nullcontext():
+            with pytest.raises(ClusterError, match=r"^the client of the cluster was closed"), when:
+                run_on_mesh(client, waiting(tmp_path))
+        nothing_is_left(tmp_path)
 
 
 # What a process says that JAX ends, without most of its stack.

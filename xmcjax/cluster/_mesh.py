@@ -38,8 +38,8 @@ _MOST = 1 << 16
 _LOOK = 0.2
 # Seconds that a scheduler has for an answer; that processes have to end where another one has failed.
 _ANSWER, _OTHERS = 10, 60
-# A client with which nothing can be done any more.
-_CLOSED = ("closing", "closed")
+# What is said of a client with which nothing can be done any more.
+_CLOSED = "the client of the cluster was closed before the run ended"
 # What is said of a task whose worker is not there any more.
 _DIED = "the worker died or has left the cluster"
 # In what a process says that ended because of another one.
@@ -178,8 +178,8 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
     from distributed import CancelledError
     from distributed.comm.core import CommClosedError
 
-    if client.scheduler is None or client.status in _CLOSED:
-        raise ClusterError("expected a client that is connected to a scheduler, found one that is closed")
+    if client.scheduler is None or _is_closed(client):
+        raise ClusterError(_CLOSED)
     scheduler = str(client.scheduler.address)
     tasks: list[Any] = []
     try:
@@ -197,14 +197,19 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
             tasks.append(members[-1])
         return _answers(seen, workers, members)
     except (CancelledError, asyncio.CancelledError, CommClosedError) as error:
-        raise ClusterError(f"the scheduler {scheduler} is gone, or was started anew") from error
+        gone = f"the scheduler {scheduler} is gone, or was started anew"
+        raise ClusterError(_CLOSED if _is_closed(client) else gone) from error
     finally:  # after Ctrl-C, too
         from distributed.client import ClosedClientError
 
         # nobody hears it
         with contextlib.suppress(OSError, CancelledError, asyncio.CancelledError, ClosedClientError):
-            if client.status not in _CLOSED:
+            if not _is_closed(client):
                 client.cancel(tasks, force=True)
+
+
+def _is_closed(client: Any) -> bool:
+    return client.status in ("closing", "closed")
 
 
 def _workers(client: Any, scheduler: str) -> list[str]:
@@ -279,12 +284,18 @@ def _answer(task: Any, limit: float) -> tuple[Any, str | None] | None:
     if task.status == "error":
         error = task.exception()
         return None, _DIED if isinstance(error, KilledWorker) else _in_a_line(error)
-    return task.result(timeout=limit)
+    try:
+        return task.result(timeout=limit)
+    except KilledWorker:  # meanwhile, with the result
+        return None, _DIED
 
 
 def _lost(seen: Workers, workers: list[str], places: Iterable[int]) -> dict[int, str]:
     """What is to be said of the workers at these places that are not there."""
+    before = seen.threads
     seen.look()
+    if seen.threads is before:  # the scheduler does not answer: it has heard of nobody, either
+        return {}
     silent = seen.silent(PATIENCE)
     found = {}
     for place in places:
