@@ -1,6 +1,7 @@
 """Processes that join one mesh: by given numbers, by those of SLURM and Open MPI, and on a Dask cluster."""
 
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -16,7 +17,9 @@ import pytest
 from tests.support import dask_processes
 from tests.support import multinomial as helpers
 from tests.support.processes import ROOT, python, running
-from xmcjax.cluster import ClusterError, _dispatch, _mesh, connected, join_mesh, local_cluster, run_on_mesh
+from xmcjax.cluster import ClusterError, connected, join_mesh, local_cluster, run_on_mesh
+
+_dispatch, _mesh = (importlib.import_module(f"xmcjax.cluster.{name}") for name in ("_dispatch", "_mesh"))
 
 PROGRAM = """
 import json, sys
@@ -234,7 +237,7 @@ def later(folder, action):
     thread = threading.Thread(target=act)
     thread.start()
     yield
-    thread.join()
+    thread.join(timeout=60)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
@@ -361,7 +364,7 @@ def test_a_process_that_tells_of_another_is_named_after_that():
 
     tasks = [Ended(answer) for answer in told]
     with pytest.raises(ClusterError, match=r"^process 2 beside c: out of memory$"):
-        _mesh._answers(None, ["a", "b", "c"], tasks)  # pyright: ignore[reportArgumentType]
+        _mesh._answers(None, ["a", "b", "c"], tasks)
 
 
 @pytest.mark.parametrize(
