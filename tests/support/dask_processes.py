@@ -15,12 +15,17 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import distributed
+import numpy as np
+
 from tests.support.lanes import small
 from tests.support.processes import ROOT, running
+from xmcjax.cluster import _spool
+from xmcjax.cluster._dispatch import Missing
 
 
 class Cluster:
-    """A scheduler, and workers with one thread each that are not started again.
+    """A scheduler, and workers that are not started again.
 
     Args:
         folder: an empty one, for what the processes write.
@@ -34,15 +39,21 @@ class Cluster:
         self.scheduler = self._start("dask_scheduler", *more)
         self.address = _read(contact, self.scheduler)["address"]
 
-    def worker(self, prelude: str = "", **environment: str) -> subprocess.Popen:
+    def worker(
+        self, prelude: str = "", *, threads: int = 1, host: str = "", **environment: str
+    ) -> subprocess.Popen:
         """Another worker.
 
         Args:
             prelude: Python source that runs in it first.
+            threads: of it.
+            host: a name; workers with the same one share a folder.
             environment: its variables.
         """
         number = len(self._processes)
-        more = ["--no-nanny", "--nthreads", "1", "--local-directory", str(self._folder)]
+        folder = self._folder / host
+        folder.mkdir(exist_ok=True)
+        more = ["--no-nanny", "--nthreads", str(threads), "--local-directory", str(folder)]
         if prelude:
             file = self._folder / f"prelude{number}.py"
             file.write_text(dedent(prelude))
@@ -75,6 +86,45 @@ class Made:
     def __call__(self) -> dict[str, Any]:
         X, Y = small(seed=self.seed)
         return {"X": X, "Y": Y}
+
+
+def _host() -> str:
+    """In a worker: the name of its host, as :meth:`Cluster.worker` was given it."""
+    return Path(distributed.get_worker().local_directory).parent.parent.name  # beside Dask's own folder
+
+
+@dataclasses.dataclass(frozen=True)
+class MadeInTime:
+    """A source that leaves a file for each read, and on the host "late" waits until it may read.
+
+    Attributes:
+        folder: an empty one; a file "go" there is the permission.
+    """
+
+    folder: Path
+
+    def __call__(self) -> dict[str, Any]:
+        host = _host()
+        (self.folder / f"{host}-{time.monotonic_ns()}").touch()
+        wait_until(lambda: host != "late" or (self.folder / "go").exists())
+        return {"X": np.ones((2, 2), np.float32)}
+
+    def reads(self, host: str) -> int:
+        """How often a host has read."""
+        return len(list(self.folder.glob(f"{host}-*")))
+
+
+@dataclasses.dataclass(frozen=True)
+class Common:
+    """What tasks of a run have in common that do no more than to look for its data."""
+
+    name: str
+
+
+def look_for_data(common: Common, number: int) -> tuple[int, str] | Missing:
+    """In a worker: a number, with the host that has the data."""
+    folder = _spool.folder_of(distributed.get_worker().local_directory, common.name)
+    return (number, _host()) if _spool.ready(folder) else Missing()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ import inspect
 import itertools
 import queue
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -22,6 +22,8 @@ from xmcjax.cluster._errors import ClusterError
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from xmcjax.cluster._supply import Supply
 
 Work = TypeVar("Work")
 
@@ -33,6 +35,8 @@ PATIENCE = 50
 MOST_DEATHS = 5
 # Seconds that the scheduler has for an answer.
 _ANSWER = 10
+# Seconds between looks at data that are under way, and at results without these.
+_SOON, _LATER = 0.02, 1
 # Tasks for each thread that wait at the scheduler or are under way: a worker has its next one at hand.
 _AHEAD = 2
 
@@ -90,11 +94,17 @@ def guarded(function: Callable, *arguments: Any) -> Any:
 
 @dataclasses.dataclass
 class _Open(Generic[Work]):
-    """Work that has no result yet."""
+    """Work that has no result yet.
+
+    Attributes:
+        work: itself.
+        deaths: of workers over it.
+        keys: of its tasks, with the time at which each was handed to the scheduler.
+    """
 
     work: Work
     deaths: int = 0
-    keys: list[str] = dataclasses.field(default_factory=list)
+    keys: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -173,9 +183,13 @@ class Workers:
         return f"the scheduler {self._client.scheduler.address}"
 
     def silent(self, seconds: float) -> list[str]:
-        """Those of which nothing was heard for so long."""
-        now = time.monotonic()
-        return [address for address, life in self._alive.items() if now - life.since > seconds]
+        """Those of which the scheduler, when it last answered, had heard nothing for so long."""
+        return [address for address, life in self._alive.items() if self._answered - life.since > seconds]
+
+    def living(self) -> list[str]:
+        """Those of which something was heard within :data:`SILENCE` seconds."""
+        silent = set(self.silent(SILENCE))
+        return [address for address in self.threads if address not in silent]
 
 
 class Dispatcher(Generic[Work]):
@@ -185,7 +199,7 @@ class Dispatcher(Generic[Work]):
         client: of the cluster.
         function: of a task, called with `common` and a piece of work.
         common: pickled with every task.
-        supply: called with addresses of workers whose hosts lack the data.
+        supply: of the data that hosts need for it; None where they need none.
         discard: called with a result that came a second time.
         cut: of a piece of work whose workers have died, smaller ones; None where it stays whole.
 
@@ -198,7 +212,7 @@ class Dispatcher(Generic[Work]):
         client: Client,
         function: Callable[[Any, Work], Any],
         common: Any,
-        supply: Callable[[Sequence[str]], None],
+        supply: Supply | None,
         discard: Callable[[Any], None],
         cut: Callable[[Work], list[Work]] | None = None,
     ):
@@ -208,6 +222,7 @@ class Dispatcher(Generic[Work]):
         self.held = 0
         self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._open: dict[int, _Open[Work]] = {}
+        self._aside: set[int] = set()  # work that waits for data, since no host has them
         self._futures: dict[str, tuple[int, Any]] = {}
         self._numbers = itertools.count()
         self._looked = 0.0
@@ -223,8 +238,11 @@ class Dispatcher(Generic[Work]):
         from distributed.comm.core import CommClosedError
 
         try:
+            if self._supply is not None:
+                self._supply.begin(self.workers, list(self.workers.threads))
             while True:
                 self._look()
+                self._go_on()
                 self._fill(pieces)
                 if not self._open:
                     return
@@ -237,11 +255,25 @@ class Dispatcher(Generic[Work]):
             ):  # nobody is there to hear it
                 self._client.cancel([future for _, future in self._futures.values()], force=True)
 
+    def _supplied(self) -> list[str]:
+        """The workers for whose hosts no data are under way."""
+        coming = self._supply.under_way() if self._supply is not None else ()
+        return [address for address, place in self.workers.places.items() if place not in coming]
+
+    def _go_on(self) -> None:
+        """With what waits for data, where a host has them now."""
+        if self._supply is not None:
+            self._supply.step(self.workers)
+            aside, self._aside = self._aside & self._open.keys(), set()
+            for number in sorted(aside):
+                self._submit(number)
+
     def _fill(self, pieces: Iterator[Work]) -> None:
+        room = _AHEAD * sum(self.workers.threads[address] for address in self._supplied())
         if self._open:
-            room = _AHEAD * sum(self.workers.threads.values()) - len(self._open) - self.held
-        else:  # at least one waits at the scheduler, also where all workers have just died
-            room = max(1, _AHEAD * sum(self.workers.threads.values()))
+            room -= len(self._open) + self.held
+        else:  # at least one waits, also where all workers have just died
+            room = max(1, room)
         for work in itertools.islice(pieces, max(room, 0)):
             self._begin(work)
 
@@ -252,8 +284,13 @@ class Dispatcher(Generic[Work]):
 
     def _submit(self, number: int, workers: list[str] | None = None) -> None:
         piece = self._open[number]
+        if workers is None and self._supply is not None and self._supply.under_way():
+            workers = self._supplied()  # others would only answer that they lack the data
+            if not workers:
+                self._aside.add(number)
+                return
         key = f"{self._common.name}-{number}-{len(piece.keys)}"
-        piece.keys.append(key)
+        piece.keys[key] = time.monotonic()
         future = self._client.submit(
             guarded,
             self._function,
@@ -280,7 +317,7 @@ class Dispatcher(Generic[Work]):
 
     def _hand_over(self, silent: list[str]) -> None:
         """Gives the tasks of workers to others too; the first result of each counts."""
-        others = [other for other in self.workers.threads if other not in silent]
+        others = self.workers.living()
         if not others:
             if self.workers.threads.keys() <= set(self.workers.silent(PATIENCE)):
                 raise ClusterError(f"nothing was heard of any worker for {PATIENCE} seconds")
@@ -291,18 +328,19 @@ class Dispatcher(Generic[Work]):
             return
         for key in (str(key) for address in silent for key in processing.get(address, ())):
             number, _ = self._futures.get(key, (None, None))
-            if number in self._open and key == self._open[number].keys[-1]:
+            if number in self._open and key == next(reversed(self._open[number].keys)):
                 self._submit(number, others)
 
     async def _processing(self) -> dict[str, Any]:
         return await self._client.scheduler.processing()
 
     def _taken(self) -> Iterator[tuple[Work, Any]]:
-        """One result, if it comes within a second."""
+        """One result, if it comes soon."""
         from distributed import KilledWorker
 
+        coming = self._supply is not None and self._supply.under_way()
         try:
-            future = self._done.get(timeout=1)
+            future = self._done.get(timeout=_SOON if coming else _LATER)
         except queue.Empty:
             return
         number, _ = self._futures.pop(future.key, (None, None))
@@ -335,7 +373,8 @@ class Dispatcher(Generic[Work]):
         if isinstance(answer, Refused):
             raise ClusterError(f"worker {answer.worker}: {answer.reason}")
         if isinstance(answer, Missing):
-            self._supply([answer.worker])
+            if self._supply is not None:
+                self._supply.begin(self.workers, [answer.worker], piece.keys[future.key])
             self._submit(number)
             return
         del self._open[number]

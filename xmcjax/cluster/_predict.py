@@ -106,7 +106,7 @@ def predict_on_cluster(
         likelihood_of(model.meta)
     name = f"xmcjax-{secrets.token_hex(6)}"
     run = _Run(name, __version__, directory, model.manifest_sha256, whole_number("k", k, 1), probabilities)
-    dispatcher: Dispatcher[_Rows] = Dispatcher(client, _predict_rows, run, _nothing, _nothing)
+    dispatcher: Dispatcher[_Rows] = Dispatcher(client, _predict_rows, run, None, _nothing)
     dispatcher.workers.wait()
     waiting: dict[int, Any] = {}
     following = 0
@@ -119,7 +119,7 @@ def predict_on_cluster(
 
 
 def _nothing(_: Any) -> None:
-    """No data have to be brought, and none are left."""
+    """A result that came a second time leaves nothing."""
 
 
 def _rows_of(pieces: Iterable[Any], model: LinearModel) -> Iterator[_Rows]:

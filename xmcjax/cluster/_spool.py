@@ -30,13 +30,18 @@ def folder_of(local_directory: str, run: str) -> Path:
     return Path(local_directory).parent / f"xmcjax-{run}"
 
 
+def ready(folder: Path) -> bool:
+    """Whether the arrays stand there whole."""
+    return (folder / _READY).exists()
+
+
 def write(folder: Path, matrices: Mapping[str, Any]) -> None:
     """Writes matrices into a new folder; another worker of the host may have done it meanwhile.
 
     Raises:
         OSError: they cannot be written; nothing is left of them.
     """
-    if (folder / _READY).exists():
+    if ready(folder):
         return
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}-"))
     try:
@@ -50,7 +55,7 @@ def write(folder: Path, matrices: Mapping[str, Any]) -> None:
         try:
             scratch.rename(folder)
         except OSError:
-            if not (folder / _READY).exists():
+            if not ready(folder):
                 raise
             shutil.rmtree(scratch)
     except BaseException:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import contextlib
+import dataclasses
 import shutil
 import threading
 import time
@@ -10,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xmcjax.cluster import _spool
-from xmcjax.cluster._dispatch import MOST_DEATHS, Dispatcher, Refused, guarded, worker_of_task
+from xmcjax.cluster._dispatch import MOST_DEATHS, SILENCE, Refused, Workers, guarded, worker_of_task
 from xmcjax.cluster._errors import ClusterError
+from xmcjax.cluster._training_tasks import has_ended, stop_run
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -22,15 +26,45 @@ _PATIENCE = 5
 #: What a host reads for itself: called there, it gives the matrices by name.
 Source = Callable[[], Mapping[str, Any]]
 
+# In a worker, by folder: a thread that writes it.
+_writing: dict[str, threading.Lock] = {}
+
 
 def _spool_here(name: str, matrices: Mapping[str, Any] | Source) -> None:
-    """In a worker: writes the data of a run into a folder of its host."""
+    """In a worker: writes the data of a run into a folder of its host, where they are not there."""
     folder = _spool.folder_of(worker_of_task().local_directory, name)
-    _spool.write(folder, matrices() if callable(matrices) else matrices)
+    with _writing.setdefault(str(folder), threading.Lock()):  # a worker that was silent may be asked twice
+        if not _spool.ready(folder) and not has_ended(name):
+            _spool.write(folder, matrices() if callable(matrices) else matrices)
+    if has_ended(name):  # meanwhile, and nobody will remove them
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclasses.dataclass
+class _Delivery:
+    """Data on their way.
+
+    Attributes:
+        targets: a worker of each host that they go to, by place.
+        sent: to the first of them, from which the others take them; None where nothing is sent any more.
+        holder: that first one; "" where hosts read for themselves.
+        tasks: that write them, by place.
+        served: whether a host has them.
+        dead: a worker that died over them, or "".
+    """
+
+    targets: dict[tuple[str, str], str]
+    sent: concurrent.futures.Future[Any] | None = None
+    holder: str = ""
+    tasks: dict[tuple[str, str], Any] = dataclasses.field(default_factory=dict)
+    served: bool = False
+    dead: str = ""
 
 
 class Supply:
-    """The data of one run.
+    """The data of one run, which come to hosts while those that have them work.
+
+    A worker that dies or falls silent over it is given up: its host asks anew when it needs them.
 
     Args:
         client: of the cluster.
@@ -42,72 +76,137 @@ class Supply:
         self._client: Any = client
         self._name, self._matrices = name, matrices
         self._count = self._deaths = 0
+        self._deliveries: list[_Delivery] = []
+        self._brought: dict[tuple[str, str], float] = {}
 
-    def bring(self, dispatcher: Dispatcher, addresses: Sequence[str]) -> None:
-        """To the hosts of these workers. Those of a worker that dies over it ask anew when they need them.
+    def under_way(self) -> set[tuple[str, str]]:
+        """The places to which data are coming."""
+        return {place for delivery in self._deliveries for place in delivery.targets}
 
-        Raises:
-            ClusterError: a host cannot store or read them, or worker after worker dies over it.
+    def begin(self, workers: Workers, addresses: Sequence[str], missed: float = float("inf")) -> None:
+        """Begins to bring them to the hosts of workers, where they are not under way.
+
+        Args:
+            workers: of the cluster.
+            addresses: of those workers.
+            missed: when the task was handed out that did not find them: what came since is not brought again.
         """
-        from distributed import KilledWorker
-
-        workers = dispatcher.workers
-        chosen: dict[tuple[str, str], str] = {}
-        for address in addresses:
-            if address in workers.places:
-                chosen.setdefault(workers.places[address], address)
-        if not chosen:
-            return  # they have died
-        targets = list(chosen.values())
+        if not workers.places.keys() >= set(addresses):
+            workers.look()  # they have just come, or gone
+        wanted = {workers.places[address] for address in addresses if address in workers.places}
+        wanted = {place for place in wanted - self.under_way() if self._brought.get(place, -1) < missed}
+        targets: dict[tuple[str, str], str] = {}
+        living = workers.living()
+        for address in [*(a for a in addresses if a in living), *living]:
+            if workers.places[address] in wanted:
+                targets.setdefault(workers.places[address], address)
+        if not targets:
+            return  # nothing is heard of them
+        delivery = _Delivery(targets)
         if callable(self._matrices):
-            data = self._matrices
+            self._write(delivery, self._matrices)
         else:
-            try:
-                data = self._client.scatter([self._matrices], workers=targets[:1], hash=False)[0]
-            except (OSError, TimeoutError):
-                self._died(targets[0])
-                return
-        futures = []
-        for address in targets:
+            delivery.holder = next(iter(targets.values()))
+            # in the loop of the client: it may last, and never ends where the worker is stopped
+            sending = self._client.scatter(
+                [self._matrices], workers=[delivery.holder], hash=False, asynchronous=True
+            )
+            delivery.sent = asyncio.run_coroutine_threadsafe(sending, self._client.loop.asyncio_loop)
+        self._deliveries.append(delivery)
+
+    def _write(self, delivery: _Delivery, data: Any) -> None:
+        for place, address in delivery.targets.items():
             self._count += 1
             key = f"{self._name}-data-{self._count}"
             more: dict[str, Any] = dict(key=key, pure=False, workers=[address], priority=1 << 30)
-            futures.append(self._client.submit(guarded, _spool_here, self._name, data, **more))
-        looked = time.monotonic()
-        while True:
-            # a task of a worker that has died waits for ever: its host asks anew
-            pending = [
-                f for f, a in zip(futures, targets, strict=True) if a in workers.threads and not f.done()
-            ]
-            if not pending:
-                break
-            time.sleep(0.02)
-            if time.monotonic() - looked > 1:
-                workers.look()
-                looked = time.monotonic()
-        for future, address in zip(futures, targets, strict=True):
-            if future.status == "error":
-                error = future.exception()
-                if not isinstance(error, KilledWorker):
-                    raise ClusterError(f"worker {address}: {error}".replace("\n", " "))
-                self._died(address)
-            if future.status != "finished":
+            delivery.tasks[place] = self._client.submit(guarded, _spool_here, self._name, data, **more)
+
+    def step(self, workers: Workers) -> None:
+        """Goes on with what is under way.
+
+        Raises:
+            ClusterError: a host cannot store or read the data, or worker after worker dies over it.
+        """
+        for delivery in list(self._deliveries):
+            if delivery.sent is not None:
+                self._send(delivery, workers)
+            if delivery.sent is None:
+                self._look_at_tasks(delivery, workers)
+            if not delivery.targets:
+                self._deliveries.remove(delivery)
+                self._count_deaths(delivery)
+
+    def _send(self, delivery: _Delivery, workers: Workers) -> None:
+        sent, holder = delivery.sent, delivery.holder
+        assert sent is not None
+        gone = holder not in workers.threads
+        if not sent.done():
+            if holder in workers.living():
+                return
+            sent.cancel()
+        else:
+            try:
+                self._write(delivery, sent.result()[0])
+            except (OSError, TimeoutError):
+                gone = True
+            except KeyError as error:  # so the scheduler says that it has no such worker any more
+                if error.args != (holder,):
+                    raise
+                gone = True
+        delivery.sent = None
+        if not delivery.tasks:
+            delivery.dead = holder if gone else ""
+            delivery.targets.clear()
+
+    def _look_at_tasks(self, delivery: _Delivery, workers: Workers) -> None:
+        living = workers.living()
+        # what a stopped worker holds does not come; of one that has died the scheduler knows
+        stuck = delivery.holder in workers.threads and delivery.holder not in living
+        for place, task in list(delivery.tasks.items()):
+            address = delivery.targets[place]
+            if task.done():
+                self._ended(delivery, place, task)
+            elif address not in workers.threads:  # for which its task would wait for ever
+                delivery.dead = address
+            elif address in living and not stuck:
                 continue
-            answer = future.result()
+            del delivery.tasks[place], delivery.targets[place]
+
+    def _ended(self, delivery: _Delivery, place: tuple[str, str], task: Any) -> None:
+        from distributed import KilledWorker
+
+        address = delivery.targets[place]
+        if task.status == "error":
+            error = task.exception()
+            if not isinstance(error, KilledWorker):
+                raise ClusterError(f"worker {address}: {error}".replace("\n", " "))
+            delivery.dead = address
+        if task.status != "finished":
+            return
+        with contextlib.suppress(TimeoutError):  # it has fallen silent
+            answer = task.result(timeout=SILENCE)
             if isinstance(answer, Refused):
                 raise ClusterError(f"worker {answer.worker}: {answer.reason}")
-            self._deaths = 0
+            delivery.served = True
+            self._brought[place] = time.monotonic()
 
-    def _died(self, address: str) -> None:
-        self._deaths += 1
+    def _count_deaths(self, delivery: _Delivery) -> None:
+        if delivery.served:
+            self._deaths = 0
+        elif delivery.dead:
+            self._deaths += 1
         if self._deaths > MOST_DEATHS:
             raise ClusterError(
-                f"worker {address}: it died while the data were brought to it, as {MOST_DEATHS} workers did "
-                "before it; a worker may have too little memory or disk space"
+                f"worker {delivery.dead}: it died while the data were brought to it, as {MOST_DEATHS} "
+                "workers did before it; a worker may have too little memory or disk space"
             )
 
     def remove(self) -> None:
         """From all hosts whose workers answer within some seconds."""
+        for delivery in self._deliveries:
+            if delivery.sent is not None:
+                delivery.sent.cancel()
+        self._deliveries.clear()
 
         def forget() -> None:
             with contextlib.suppress(OSError):  # the workers that are gone have nothing to forget
@@ -121,7 +220,7 @@ class Supply:
 
 def _forget(name: str, dask_worker: Any = None) -> None:
     """In every worker: ends what it does for a run, and removes its data from the host."""
-    from xmcjax.cluster._training_tasks import stop_run
-
     stop_run(name)
-    shutil.rmtree(_spool.folder_of(dask_worker.local_directory, name), ignore_errors=True)
+    folder = _spool.folder_of(dask_worker.local_directory, name)
+    _writing.pop(str(folder), None)
+    shutil.rmtree(folder, ignore_errors=True)

@@ -130,13 +130,10 @@ def train_on_cluster(
         own = dataclasses.replace(options, n_jobs=1, init=options.init.for_workers())
         run = Run(name, __version__, native.sources(), own, light, shard_size)
         supply = Supply(client, name, matrices if source is None else _Compared(source, matrices))
-        dispatcher: Dispatcher[Block] = Dispatcher(
-            client, train_block, run, lambda workers: supply.bring(dispatcher, workers), results.discard, cut
-        )
+        dispatcher: Dispatcher[Block] = Dispatcher(client, train_block, run, supply, results.discard, cut)
         dispatcher.workers.wait()
         threads = sum(dispatcher.workers.threads.values())
         stack.callback(supply.remove)
-        supply.bring(dispatcher, list(dispatcher.workers.threads))
         counts = np.diff(columns.indptr)
         ascending = may_begin is not None
         blocks = blocks_of(np.sort(labels), counts, shard_size, threads, ascending=ascending)

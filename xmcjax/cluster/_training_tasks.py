@@ -167,6 +167,12 @@ def stop_run(name: str) -> None:
         session.stop()
 
 
+def has_ended(name: str) -> bool:
+    """Whether this worker was told so of a run."""
+    with _lock:
+        return name in _stopped
+
+
 def _count(labels: int, newton_steps: int, seconds: float) -> None:
     """Shows the work of this worker among Dask's numbers of it, which its dashboard lists."""
     worker = worker_of_task()

@@ -1,0 +1,308 @@
+"""The data of a run come to each host once, while other hosts work, whatever happens to the workers there."""
+
+import asyncio
+import concurrent.futures
+import importlib
+import os
+import signal
+import time
+import types
+
+import distributed
+import numpy as np
+import pytest
+
+from tests.support import dask_processes
+from tests.support.lanes import assert_same_bits, small, train
+from xmcjax.cluster import ClusterError, _spool, connected, train_on_cluster
+from xmcjax.lanes import OneVsAll
+
+dispatch = importlib.import_module("xmcjax.cluster._dispatch")
+supplies = importlib.import_module("xmcjax.cluster._supply")
+
+pytestmark = pytest.mark.filterwarnings(
+    # of Dask and what it stands on, when processes are killed or sockets closed under it
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+    "ignore::DeprecationWarning:distributed",
+)
+
+
+class Workers:
+    """Workers a0, a1, … of host a and so on, as the scheduler sees them."""
+
+    def __init__(self, *addresses):
+        self.threads = dict.fromkeys(addresses, 1)
+        self.places = {address: (address[0], "/") for address in addresses}
+        self.silent = set()
+
+    def living(self):
+        return [address for address in self.threads if address not in self.silent]
+
+    def dies(self, address):
+        del self.threads[address], self.places[address]
+
+    def look(self):
+        pass
+
+
+class Task:
+    """A future of Dask."""
+
+    def __init__(self, address):
+        self.address, self.status = address, "pending"
+
+    def done(self):
+        return self.status != "pending"
+
+    def result(self, timeout=None):
+        return None
+
+    def exception(self):
+        return distributed.KilledWorker("data", None, 0)
+
+
+class Client:
+    """A client of Dask that sends when it is told to."""
+
+    def __init__(self):
+        self.loop = types.SimpleNamespace(asyncio_loop=asyncio.new_event_loop())
+        self.sent, self.tasks, self.fails = [], [], None
+
+    def scatter(self, data, workers, **more):
+        self.sent += workers
+
+        async def sending():
+            if self.fails is not None:
+                raise self.fails
+            return data
+
+        return sending()
+
+    def send(self):
+        self.loop.asyncio_loop.run_until_complete(asyncio.sleep(0.01))
+
+    def submit(self, guarded, function, name, data, *, workers, **more):
+        self.tasks.append(Task(*workers))
+        return self.tasks[-1]
+
+
+@pytest.fixture
+def client():
+    found = Client()
+    yield found
+    found.send()  # of what was given up too
+    found.loop.asyncio_loop.close()
+
+
+def ended(client, supply, workers, status="finished"):
+    for task in client.tasks:
+        task.status = status
+    supply.step(workers)
+
+
+def test_data_are_sent_once_and_brought_once_to_each_host(client):
+    workers = Workers("a0", "a1", "b0")
+    supply = supplies.Supply(client, "run", {})
+    supply.begin(workers, list(workers.threads))
+    supply.step(workers)
+    assert client.sent == ["a0"] and not client.tasks
+    supply.begin(workers, ["a1"], time.monotonic())  # whose tasks find nothing yet
+    client.send()
+    supply.step(workers)
+    supply.begin(workers, ["b0"], time.monotonic())
+    assert client.sent == ["a0"] and [task.address for task in client.tasks] == ["a0", "b0"]
+    assert supply.under_way() == {("a", "/"), ("b", "/")}
+    before = time.monotonic()
+    ended(client, supply, workers)
+    assert not supply.under_way()
+    supply.begin(workers, ["a1"], before)  # a task that was handed out before they came
+    assert not supply.under_way()
+    supply.begin(workers, ["a1"], time.monotonic())  # they are gone since
+    assert supply.under_way() == {("a", "/")} and client.sent == ["a0", "a1"]
+
+
+def test_a_worker_that_is_silent_is_given_up_and_another_one_of_its_host_is_asked(client):
+    workers = Workers("a0", "a1", "b0")
+    supply = supplies.Supply(client, "run", lambda: {})
+    supply.begin(workers, ["a0", "b0"])
+    workers.silent = {"a0"}
+    supply.step(workers)
+    assert supply.under_way() == {("b", "/")}
+    supply.begin(workers, ["a0"])
+    assert [task.address for task in client.tasks] == ["a0", "b0", "a1"]
+    workers.silent = {"a0", "a1"}
+    supply.step(workers)
+    supply.begin(workers, ["a0", "a1"])  # nobody is there to ask
+    assert supply.under_way() == {("b", "/")}
+
+
+def test_sending_to_a_worker_that_is_silent_is_given_up(client):
+    workers = Workers("a0", "b0")
+    supply = supplies.Supply(client, "run", {})
+    supply.begin(workers, ["a0", "b0"])
+    workers.silent = {"a0"}
+    supply.step(workers)
+    assert not supply.under_way()
+    supply.begin(workers, ["b0"])
+    client.send()
+    supply.step(workers)
+    assert client.sent == ["a0", "b0"] and [task.address for task in client.tasks] == ["b0"]
+
+
+def test_what_a_silent_worker_holds_is_not_waited_for(client):
+    workers = Workers("a0", "b0")
+    supply = supplies.Supply(client, "run", {})
+    supply.begin(workers, ["a0", "b0"])
+    client.send()
+    supply.step(workers)
+    assert supply.under_way()
+    workers.silent = {"a0"}
+    supply.step(workers)
+    assert not supply.under_way()
+
+
+@pytest.mark.parametrize("how", ["before the data are sent", "while they are sent", "at once", "later"])
+def test_workers_that_die_over_the_data_are_counted(client, how):
+    """The scheduler says that it has no such worker, or the worker is gone from its list."""
+    supply = supplies.Supply(client, "run", {})
+
+    def fail():
+        workers = Workers("a0")
+        client.fails = {"before the data are sent": KeyError("a0"), "while they are sent": OSError()}.get(how)
+        supply.begin(workers, ["a0"])
+        client.send()
+        supply.step(workers)
+        if how == "at once":
+            ended(client, supply, workers, "error")
+        if how == "later":
+            workers.dies("a0")
+            supply.step(workers)
+        assert not supply.under_way()
+
+    for _ in range(dispatch.MOST_DEATHS):
+        fail()
+    with pytest.raises(ClusterError, match="worker a0: it died while the data were brought to it"):
+        fail()
+
+
+def test_deaths_beside_hosts_that_have_the_data_are_no_matter(client):
+    supply = supplies.Supply(client, "run", {})
+    for _ in range(2 * dispatch.MOST_DEATHS):
+        workers = Workers("a0", "b0")
+        supply.begin(workers, ["a0", "b0"])
+        client.send()
+        supply.step(workers)
+        client.tasks[-1].status = "finished"
+        workers.dies("a0")
+        supply.step(workers)
+        assert not supply.under_way()
+
+
+def test_another_key_error_is_an_error(client):
+    client.fails = KeyError("other")
+    workers = Workers("a0")
+    supply = supplies.Supply(client, "run", {})
+    supply.begin(workers, ["a0"])
+    client.send()
+    with pytest.raises(KeyError, match="other"):
+        supply.step(workers)
+
+
+def test_threads_of_a_worker_that_are_asked_at_once_read_once(tmp_path, monkeypatch):
+    here = types.SimpleNamespace(local_directory=str(tmp_path / "worker"))
+    monkeypatch.setattr(supplies, "worker_of_task", lambda: here)
+    monkeypatch.setattr(supplies, "_writing", {})
+    X, reads = np.ones((2, 3), np.float32), []
+
+    def source():
+        reads.append(X)
+        time.sleep(0.2)  # for the others to come
+        return {"X": X}
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: supplies._spool_here("run", source), range(4)))
+    supplies._spool_here("run", source)
+    assert len(reads) == 1
+    found = _spool.read(_spool.folder_of(here.local_directory, "run"))
+    assert found is not None
+    np.testing.assert_array_equal(found["X"], X)
+
+
+def test_a_host_that_comes_late_reads_once_while_the_others_work(tmp_path):
+    (tmp_path / "reads").mkdir()
+    source = dask_processes.MadeInTime(tmp_path / "reads")
+    results = []
+    with dask_processes.cluster(tmp_path / "dask") as cluster, connected(cluster.address) as client:
+        cluster.worker(host="first")
+        supply = supplies.Supply(client, "run", source)
+        common = dask_processes.Common("run")
+        dispatcher = dispatch.Dispatcher(client, dask_processes.look_for_data, common, supply, results.append)
+
+        def pieces():
+            number = 0
+
+            def some(until):
+                nonlocal number
+                end = time.monotonic() + 60
+                while not until():
+                    assert time.monotonic() < end
+                    yield number
+                    number += 1
+
+            yield from some(lambda: len(results) > 5)
+            cluster.worker(host="late", threads=8)
+            yield from some(lambda: source.reads("late"))
+            count = len(results)
+            yield from some(lambda: len(results) > count + 50)
+            assert {host for _, host in results} == {"first"}
+            (tmp_path / "reads" / "go").touch()
+            yield from some(lambda: any(host == "late" for _, host in results))
+
+        dispatcher.workers.wait()
+        for number, answer in dispatcher.results(pieces()):
+            assert answer[0] == number
+            results.append(answer)
+        supply.remove()
+    assert sorted(number for number, _ in results) == list(range(len(results)))
+    assert source.reads("first") == source.reads("late") == 1
+
+
+def test_a_run_that_ends_while_a_host_reads_leaves_nothing_there(tmp_path):
+    (tmp_path / "reads").mkdir()
+    source = dask_processes.MadeInTime(tmp_path / "reads")
+    with dask_processes.cluster(tmp_path / "dask") as cluster, connected(cluster.address) as client:
+        cluster.worker(host="late")
+        supply = supplies.Supply(client, "run", source)
+        workers = dispatch.Workers(client)
+        workers.wait()
+        supply.begin(workers, list(workers.threads))
+        dask_processes.wait_until(lambda: source.reads("late"))
+        supply.remove()
+        (tmp_path / "reads" / "go").touch()
+
+        def idle():
+            tasks = client.processing()
+            assert isinstance(tasks, dict)
+            return not any(tasks.values())
+
+        dask_processes.wait_until(idle)
+        assert not list((tmp_path / "dask").rglob("xmcjax-*"))
+
+
+def test_a_worker_that_is_stopped_as_the_data_are_sent_does_not_hold_up_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(dispatch, "SILENCE", 3)
+    monkeypatch.setattr(supplies, "_PATIENCE", 1)
+    X, Y = small(labels=60)
+    results = {}
+    with dask_processes.cluster(tmp_path / "dask") as cluster, connected(cluster.address) as client:
+        for host in ("a", "b"):
+            cluster.worker(host=host)
+        client.wait_for_workers(2)
+        pids = client.run(os.getpid)
+        assert isinstance(pids, dict)
+        workers = dispatch.Workers(client)
+        workers.look()
+        os.kill(pids[next(iter(workers.threads))], signal.SIGSTOP)  # to which they are sent
+        train_on_cluster(client, X, Y, OneVsAll(), lambda r: results.__setitem__(r.label, r), shard_size=5)
+    assert_same_bits(results, train(X, Y)[0])
