@@ -34,13 +34,16 @@ class Workers:
     def __init__(self, *addresses):
         self.threads = dict.fromkeys(addresses, 1)
         self.places = {address: (address[0], "/") for address in addresses}
-        self.silent = set()
+        self.stopped = set()
 
     def living(self):
-        return [address for address in self.threads if address not in self.silent]
+        return [address for address in self.threads if address not in self.stopped]
 
     def dies(self, address):
         del self.threads[address], self.places[address]
+
+    def silent(self, seconds):
+        return [address for address in self.threads if address not in self.living()]
 
     def look(self):
         pass
@@ -49,14 +52,17 @@ class Workers:
 class Task:
     """A future of Dask."""
 
-    def __init__(self, address):
-        self.address, self.status = address, "pending"
+    def __init__(self, address, key="", status="pending", answer=None):
+        self.address, self.key, self.status, self.answer = address, key, status, answer
+
+    def add_done_callback(self, called):
+        called(self)
 
     def done(self):
         return self.status != "pending"
 
-    def result(self, timeout=None):
-        return None
+    def result(self, timeout):
+        return self.answer
 
     def exception(self):
         return distributed.KilledWorker("data", None, 0)
@@ -126,12 +132,12 @@ def test_a_worker_that_is_silent_is_given_up_and_another_one_of_its_host_is_aske
     workers = Workers("a0", "a1", "b0")
     supply = supplies.Supply(client, "run", lambda: {})
     supply.begin(workers, ["a0", "b0"])
-    workers.silent = {"a0"}
+    workers.stopped = {"a0"}
     supply.step(workers)
     assert supply.under_way() == {("b", "/")}
     supply.begin(workers, ["a0"])
     assert [task.address for task in client.tasks] == ["a0", "b0", "a1"]
-    workers.silent = {"a0", "a1"}
+    workers.stopped = {"a0", "a1"}
     supply.step(workers)
     supply.begin(workers, ["a0", "a1"])  # nobody is there to ask
     assert supply.under_way() == {("b", "/")}
@@ -141,7 +147,7 @@ def test_sending_to_a_worker_that_is_silent_is_given_up(client):
     workers = Workers("a0", "b0")
     supply = supplies.Supply(client, "run", {})
     supply.begin(workers, ["a0", "b0"])
-    workers.silent = {"a0"}
+    workers.stopped = {"a0"}
     supply.step(workers)
     assert not supply.under_way()
     supply.begin(workers, ["b0"])
@@ -157,7 +163,7 @@ def test_what_a_silent_worker_holds_is_not_waited_for(client):
     client.send()
     supply.step(workers)
     assert supply.under_way()
-    workers.silent = {"a0"}
+    workers.stopped = {"a0"}
     supply.step(workers)
     assert not supply.under_way()
 
@@ -227,6 +233,33 @@ def test_threads_of_a_worker_that_are_asked_at_once_read_once(tmp_path, monkeypa
     found = _spool.read(_spool.folder_of(here.local_directory, "run"))
     assert found is not None
     np.testing.assert_array_equal(found["X"], X)
+
+
+def test_work_goes_to_the_hosts_that_have_the_data_and_waits_where_none_has():
+    """A host without them would answer at once, and be given the next piece."""
+    steps = [{("a", "/"), ("b", "/")}] * 3 + [{("b", "/")}] * 5 + [set()] * 50
+    handed = []
+
+    class Immediate:
+        def scheduler_info(self):
+            raise AssertionError
+
+        def submit(self, guarded, function, common, work, *, key, workers, **more):
+            handed.append((len(steps), workers))
+            return Task(workers, key, "finished", work)
+
+        def cancel(self, futures, force):
+            pass
+
+    supply = types.SimpleNamespace(
+        begin=lambda *_: None, step=lambda _: steps.pop(0), under_way=lambda: steps[0]
+    )
+    common = dask_processes.Common("run")
+    dispatcher = dispatch.Dispatcher(Immediate(), None, common, supply, None)
+    dispatcher.workers = Workers("a0", "b0")
+    assert sorted(work for work, _ in dispatcher.results(iter(range(30)))) == list(range(30))
+    assert {bool(workers) for _, workers in handed} == {True, False}
+    assert all(left <= 55 and workers == (["a0"] if left > 50 else None) for left, workers in handed)
 
 
 def test_a_host_that_comes_late_reads_once_while_the_others_work(tmp_path):
