@@ -125,7 +125,10 @@ class Workers:
     def __init__(self, client: Client):
         self._client: Any = client  # whose methods are coroutines, to a type checker
         self._alive: dict[str, _Life] = {}
-        self._answered = self._peopled = time.monotonic()
+        self._answered = time.monotonic()
+        # looks may be long apart: since the first one that found no answer, or no worker
+        self._mute: float | None = None
+        self._empty: float | None = None
         self._most = {}
         if "n_workers" in inspect.signature(type(client).scheduler_info).parameters:
             self._most = {"n_workers": -1}  # newer versions tell of five workers without it
@@ -145,13 +148,17 @@ class Workers:
         try:
             found = self._client.sync(self._identity, callback_timeout=_ANSWER)["workers"]
         except (OSError, TimeoutError):
-            if now - self._answered > PATIENCE or self._client.status not in ("running", "connecting"):
+            self._mute = now if self._mute is None else self._mute
+            long = time.monotonic() - self._mute > PATIENCE
+            if long or self._client.status not in ("running", "connecting"):
                 raise ClusterError(f"{self._name()} does not answer") from None
             return
-        self._answered = now
+        self._answered, self._mute = now, None
         if found:
-            self._peopled = now
-        elif now - self._peopled > PATIENCE:
+            self._empty = None
+        elif self._empty is None:
+            self._empty = now
+        elif now - self._empty > PATIENCE:
             raise ClusterError(f"{self._name()} has had no worker for {PATIENCE} seconds")
         self.threads = {address: int(facts["nthreads"]) for address, facts in found.items()}
         self.places = {
