@@ -30,6 +30,9 @@ class Block:
     last: int
     shard: bool
 
+    def __str__(self) -> str:
+        return f"labels {self.first} to {self.last - 1}"
+
 
 def blocks_of(
     labels: np.ndarray, counts: np.ndarray, shard_size: int, threads: int, *, ascending: bool

@@ -55,11 +55,16 @@ class _Rows:
 
     Attributes:
         number: of the piece.
+        first: of the rows, among those of all pieces.
         X: features, after the transforms of the model.
     """
 
     number: int
+    first: int
     X: Any
+
+    def __str__(self) -> str:
+        return f"rows {self.first} to {self.first + self.X.shape[0] - 1}"
 
 
 def predict_on_cluster(
@@ -123,14 +128,15 @@ def _nothing(_: Any) -> None:
 
 
 def _rows_of(pieces: Iterable[Any], model: LinearModel) -> Iterator[_Rows]:
-    number = 0
+    number = begun = 0
     for piece in pieces:
         X = checked_rows(piece, model.n_features, model.dtype)
         first = 0
         while first < X.shape[0]:
             last = _end(X, first)
-            yield _Rows(number, X[first:last])
+            yield _Rows(number, begun + first, X[first:last])
             number, first = number + 1, last
+        begun += X.shape[0]
 
 
 def _end(X, first: int) -> int:
