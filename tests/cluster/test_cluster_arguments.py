@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from collections.abc import Generator
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +11,7 @@ import scipy.sparse as sp
 
 from tests.support.lanes import small
 from xmcjax import OneVsAllClassifier
-from xmcjax.cluster import predict_on_cluster, train_on_cluster
+from xmcjax.cluster import ClusterError, connected, predict_on_cluster, train_on_cluster
 from xmcjax.inits import INITS, Pretrained
 from xmcjax.lanes import LabelWeights, OneVsAll, train_one_vs_all
 from xmcjax.losses import MarginLoss
@@ -102,6 +103,26 @@ def test_rows_that_a_predictor_refuses(client, folder, rows, more, said):
         Predictor(folder).predict_topk(rows, 2, **more)
     with pytest.raises(ValueError, match=f"^{re.escape(str(alone.value))}$"):
         list(predict_on_cluster(client, folder, [rows], 2, **more))
+
+
+def test_a_client_that_is_closed(client, folder):
+    said = "^the client of the cluster was closed before the run ended$"
+    pieces = (X[first : first + 1] for first in range(200))
+    with connected(client.scheduler.address) as other:
+        found = predict_on_cluster(other, folder, pieces, 2)
+        left = predict_on_cluster(other, folder, [X], 2)
+        next(found)
+        next(left)
+    with pytest.raises(ClusterError, match=said):
+        list(found)
+    assert isinstance(left, Generator)
+    left.close()
+    with pytest.raises(ClusterError, match=said):
+        list(predict_on_cluster(other, folder, [X], 2))
+    with pytest.raises(ClusterError, match=said):
+        train_on_cluster(other, X, Y, OneVsAll(), [].append)
+    with connected(client.scheduler.address) as other, pytest.raises(ClusterError, match=said):
+        train_on_cluster(other, X, Y, OneVsAll(), lambda _: other.close(), shard_size=1)
 
 
 def test_rows_without_weight_are_no_matter(client):

@@ -241,6 +241,8 @@ def test_work_goes_to_the_hosts_that_have_the_data_and_waits_where_none_has():
     handed = []
 
     class Immediate:
+        status = "running"
+
         def scheduler_info(self):
             raise AssertionError
 

@@ -35,6 +35,7 @@ PATIENCE = 50
 MOST_DEATHS = 5
 # Seconds that the scheduler has for an answer.
 _ANSWER = 10
+_CLOSED = "the client of the cluster was closed before the run ended"
 # Seconds between looks at data that are under way, and at results without these.
 _SOON, _LATER = 0.02, 1
 # Tasks for each thread that wait at the scheduler or are under way: a worker has its next one at hand.
@@ -61,6 +62,11 @@ def worker_of_task() -> Any:
     from distributed import get_worker
 
     return get_worker()
+
+
+def is_closed(client: Client) -> bool:
+    """Whether a client is closed, which Dask tells with errors of its loop."""
+    return client.status in ("closing", "closed")
 
 
 def secede() -> None:
@@ -142,8 +148,11 @@ class Workers:
         """Asks the scheduler.
 
         Raises:
-            ClusterError: it does not answer, or has had no worker, for :data:`PATIENCE` seconds.
+            ClusterError: it does not answer, or has had no worker, for :data:`PATIENCE` seconds; or the
+                client is closed.
         """
+        if is_closed(self._client):
+            raise ClusterError(_CLOSED)
         now = time.monotonic()
         try:
             found = self._client.sync(self._identity, callback_timeout=_ANSWER)["workers"]
@@ -257,10 +266,11 @@ class Dispatcher(Generic[Work]):
         except (CancelledError, asyncio.CancelledError, CommClosedError) as error:
             raise self._gone() from error
         finally:
-            with contextlib.suppress(
-                OSError, CancelledError, asyncio.CancelledError
-            ):  # nobody is there to hear it
-                self._client.cancel([future for _, future in self._futures.values()], force=True)
+            if not is_closed(self._client):
+                with contextlib.suppress(
+                    OSError, CancelledError, asyncio.CancelledError
+                ):  # nobody is there to hear it
+                    self._client.cancel([future for _, future in self._futures.values()], force=True)
 
     def _supplied(self) -> list[str]:
         """The workers for whose hosts no data are under way."""
@@ -314,7 +324,7 @@ class Dispatcher(Generic[Work]):
 
     def _look(self) -> None:
         """Once a second: which workers there are, and whether they live."""
-        if time.monotonic() - self._looked < 1:
+        if time.monotonic() - self._looked < 1 and not is_closed(self._client):
             return
         self.workers.look()
         self._looked = time.monotonic()
@@ -388,6 +398,8 @@ class Dispatcher(Generic[Work]):
         yield piece.work, answer
 
     def _gone(self) -> ClusterError:
+        if is_closed(self._client):
+            return ClusterError(_CLOSED)
         return ClusterError(f"the scheduler {self._client.scheduler.address} is gone, or was started anew")
 
     def _repeat(self, number: int, piece: _Open[Work]) -> None:

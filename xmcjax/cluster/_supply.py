@@ -13,7 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xmcjax.cluster import _spool
-from xmcjax.cluster._dispatch import MOST_DEATHS, SILENCE, Refused, Workers, guarded, worker_of_task
+from xmcjax.cluster._dispatch import (
+    MOST_DEATHS,
+    SILENCE,
+    Refused,
+    Workers,
+    guarded,
+    is_closed,
+    worker_of_task,
+)
 from xmcjax.cluster._errors import ClusterError
 from xmcjax.cluster._training_tasks import has_ended, stop_run
 
@@ -203,6 +211,8 @@ class Supply:
 
     def remove(self) -> None:
         """From all hosts whose workers answer within some seconds."""
+        if is_closed(self._client):
+            return
         for delivery in self._deliveries:
             if delivery.sent is not None:
                 delivery.sent.cancel()
