@@ -1,5 +1,7 @@
 """What the client of a cluster concludes from what it sees there, and what it says of it."""
 
+import asyncio
+import gc
 import importlib
 import types
 from typing import Any
@@ -8,7 +10,8 @@ import distributed
 import numpy as np
 import pytest
 
-from xmcjax.cluster import ClusterError
+from tests.support import dask_processes
+from xmcjax.cluster import ClusterError, connected
 
 dispatch = importlib.import_module("xmcjax.cluster._dispatch")
 
@@ -23,13 +26,16 @@ class Client:
 
     def __init__(self):
         self.status = "running"
-        self.scheduler = types.SimpleNamespace(address="tcp://x")
+        self.scheduler = types.SimpleNamespace(address="tcp://x", identity=self.identity)
         self.answer: dict[str, Any] | None = {}
 
     def scheduler_info(self):
         raise AssertionError
 
     def sync(self, function, callback_timeout):
+        return asyncio.run(function())
+
+    async def identity(self):
         if self.answer is None:
             raise TimeoutError
         return {"workers": self.answer}
@@ -50,8 +56,8 @@ class Killed:
     def add_done_callback(self, called):
         called(self)
 
-    def result(self, timeout):
-        raise distributed.KilledWorker(self.key, None, 0)
+    def exception(self):
+        return distributed.KilledWorker(self.key, None, 0)
 
 
 @pytest.fixture
@@ -112,3 +118,33 @@ def test_work_that_kills_workers_is_named_in_few_words():
         dispatcher.workers.threads = {"tcp://a": 1}
         with pytest.raises(ClusterError, match=f"^{said}: 5 times several workers have died with it; "):
             list(dispatcher.results(iter([work])))
+
+
+def test_a_result_that_died_with_its_worker_leaves_no_traceback(client, monkeypatch, caplog):
+    async def died(direct, local_worker):
+        return {"status": "error", "keys": [future.key]}
+
+    with connected(client.scheduler.address) as other:
+        future = other.submit(len, "ab")
+        dask_processes.wait_until(future.done)
+        monkeypatch.setattr(other, "_gather_remote", died)
+        monkeypatch.setattr(other, "_send_to_scheduler", lambda message: None)  # which would give it anew
+        with pytest.raises(TimeoutError):
+            dispatch.fetched(other, future, 0.2)
+        monkeypatch.undo()
+        other.cancel([future], force=True)
+        other.sync(asyncio.sleep, 0.1)
+        gc.collect()
+        other.sync(asyncio.sleep, 0)
+    assert not [record.getMessage() for record in caplog.records if record.name == "asyncio"]
+
+
+def test_results_that_are_fetched(client):
+    good, bad = client.submit(len, "ab"), client.submit(len, 3)
+    dask_processes.wait_until(lambda: good.done() and bad.done())
+    assert dispatch.fetched(client, good, 60) == 2
+    with pytest.raises(TypeError, match="has no len"):
+        dispatch.fetched(client, bad, 60)
+    good.cancel()
+    with pytest.raises(distributed.CancelledError):
+        dispatch.fetched(client, good, 60)

@@ -61,9 +61,6 @@ class Task:
     def done(self):
         return self.status != "pending"
 
-    def result(self, timeout):
-        return self.answer
-
     def exception(self):
         return distributed.KilledWorker("data", None, 0)
 
@@ -87,6 +84,12 @@ class Client:
 
     def send(self):
         self.loop.asyncio_loop.run_until_complete(asyncio.sleep(0.01))
+
+    def sync(self, function, callback_timeout):
+        return self.loop.asyncio_loop.run_until_complete(function())
+
+    async def gather(self, tasks, errors, asynchronous):
+        return [task.answer for task in tasks]
 
     def submit(self, guarded, function, name, data, *, workers, **more):
         self.tasks.append(Task(*workers))
@@ -245,6 +248,12 @@ def test_work_goes_to_the_hosts_that_have_the_data_and_waits_where_none_has():
 
         def scheduler_info(self):
             raise AssertionError
+
+        def sync(self, function, callback_timeout):
+            return asyncio.run(function())
+
+        async def gather(self, tasks, errors, asynchronous):
+            return [task.answer for task in tasks]
 
         def submit(self, guarded, function, common, work, *, key, workers, **more):
             handed.append((len(steps), workers))

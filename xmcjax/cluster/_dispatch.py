@@ -69,6 +69,27 @@ def is_closed(client: Client) -> bool:
     return client.status in ("closing", "closed")
 
 
+def fetched(client: Any, future: Any, seconds: float) -> Any:
+    """The result of a task that has ended.
+
+    Raises:
+        TimeoutError: the worker that has it does not hand it out in time, or has died with it.
+        CancelledError: the scheduler, or the client, has forgotten it.
+        Exception: that of the task.
+    """
+    from distributed import CancelledError
+
+    # The future's own `result` leaves a coroutine behind where it runs out of time after the worker has died.
+    # When the future is cancelled that one fails, of which Dask tells with a traceback.
+    async def gathered() -> list[Any]:
+        return await client.gather([future], errors="skip", asynchronous=True)
+
+    found = client.sync(gathered, callback_timeout=seconds) if future.status != "error" else []
+    if found:
+        return found[0]
+    raise future.exception() if future.status == "error" else CancelledError(future.key)
+
+
 def secede() -> None:
     """Lets the worker of this task begin another one, while this one is not done."""
     import distributed
@@ -372,10 +393,10 @@ class Dispatcher(Generic[Work]):
             return
         if piece is None or number is None:
             with contextlib.suppress(TimeoutError, KilledWorker):  # a file that is not removed harms nobody
-                self._discard(future.result(timeout=_ANSWER))
+                self._discard(fetched(self._client, future, _ANSWER))
             return
         try:
-            answer = future.result(timeout=SILENCE)
+            answer = fetched(self._client, future, SILENCE)
         except TimeoutError:  # the worker that has it has fallen silent
             self._submit(number)
             return

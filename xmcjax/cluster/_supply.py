@@ -18,6 +18,7 @@ from xmcjax.cluster._dispatch import (
     SILENCE,
     Refused,
     Workers,
+    fetched,
     guarded,
     is_closed,
     worker_of_task,
@@ -181,22 +182,26 @@ class Supply:
             del delivery.tasks[place], delivery.targets[place]
 
     def _ended(self, delivery: _Delivery, place: tuple[str, str], task: Any) -> None:
-        from distributed import KilledWorker
+        from distributed import CancelledError, KilledWorker
 
         address = delivery.targets[place]
-        if task.status == "error":
-            error = task.exception()
-            if not isinstance(error, KilledWorker):
-                raise ClusterError(f"worker {address}: {error}".replace("\n", " "))
-            delivery.dead = address
-        if task.status != "finished":
+        if task.status not in ("error", "finished"):
+            return  # what it needs has died
+        try:
+            answer = fetched(self._client, task, SILENCE)
+        except (TimeoutError, CancelledError):  # it has fallen silent, or what it needed has died
             return
-        with contextlib.suppress(TimeoutError):  # it has fallen silent
-            answer = task.result(timeout=SILENCE)
-            if isinstance(answer, Refused):
-                raise ClusterError(f"worker {answer.worker}: {answer.reason}")
-            delivery.served = True
-            self._brought[place] = time.monotonic()
+        except KilledWorker:
+            delivery.dead = address
+            return
+        except Exception as error:  # of Dask
+            if task.status != "error":
+                raise
+            raise ClusterError(f"worker {address}: {error}".replace("\n", " ")) from error
+        if isinstance(answer, Refused):
+            raise ClusterError(f"worker {answer.worker}: {answer.reason}")
+        delivery.served = True
+        self._brought[place] = time.monotonic()
 
     def _count_deaths(self, delivery: _Delivery) -> None:
         if delivery.served:
