@@ -303,7 +303,8 @@ def test_a_host_that_comes_late_reads_once_while_the_others_work(tmp_path):
             (tmp_path / "reads" / "go").touch()
             yield from some(lambda: any(host == "late" for _, host in results))
 
-        dispatcher.workers.wait()
+        client.wait_for_workers(1)
+        dispatcher.workers.look()
         for number, answer in dispatcher.results(pieces()):
             assert answer[0] == number
             results.append(answer)
@@ -319,7 +320,8 @@ def test_a_run_that_ends_while_a_host_reads_leaves_nothing_there(tmp_path):
         cluster.worker(host="late")
         supply = supplies.Supply(client, "run", source)
         workers = dispatch.Workers(client)
-        workers.wait()
+        client.wait_for_workers(1)
+        workers.look()
         supply.begin(workers, list(workers.threads))
         dask_processes.wait_until(lambda: source.reads("late"))
         supply.remove()

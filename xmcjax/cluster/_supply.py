@@ -155,13 +155,15 @@ class Supply:
             sent.cancel()
         else:
             try:
-                self._write(delivery, sent.result()[0])
+                data = sent.result()[0]
             except (OSError, TimeoutError):
                 gone = True
             except KeyError as error:  # so the scheduler says that it has no such worker any more
                 if error.args != (holder,):
                     raise
                 gone = True
+            else:
+                self._write(delivery, data)
         delivery.sent = None
         if not delivery.tasks:
             delivery.dead = holder if gone else ""
