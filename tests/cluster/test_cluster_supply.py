@@ -325,13 +325,14 @@ def test_a_run_that_ends_while_a_host_reads_leaves_nothing_there(tmp_path):
         supply.begin(workers, list(workers.threads))
         dask_processes.wait_until(lambda: source.reads("late"))
         supply.remove()
-        (tmp_path / "reads" / "go").touch()
 
         def idle():
-            tasks = client.processing()
-            assert isinstance(tasks, dict)
-            return not any(tasks.values())
+            threads = client.run(lambda dask_worker: list(dask_worker.active_threads))
+            assert isinstance(threads, dict)
+            return not any(threads.values())
 
+        assert not idle()
+        (tmp_path / "reads" / "go").touch()
         dask_processes.wait_until(idle)
         assert not list((tmp_path / "dask").rglob("xmcjax-*"))
 
