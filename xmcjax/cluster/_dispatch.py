@@ -35,7 +35,8 @@ PATIENCE = 50
 MOST_DEATHS = 5
 # Seconds that the scheduler has for an answer.
 _ANSWER = 10
-_CLOSED = "the client of the cluster was closed before the run ended"
+#: What is said where a client was closed.
+CLOSED = "the client of the cluster was closed before the run ended"
 # Seconds between looks at data that are under way, and at results without these.
 _SOON, _LATER = 0.02, 1
 # Tasks for each thread that wait at the scheduler or are under way: a worker has its next one at hand.
@@ -173,7 +174,7 @@ class Workers:
                 client is closed.
         """
         if is_closed(self._client):
-            raise ClusterError(_CLOSED)
+            raise ClusterError(CLOSED)
         now = time.monotonic()
         try:
             found = self._client.sync(self._identity, callback_timeout=_ANSWER)["workers"]
@@ -420,7 +421,7 @@ class Dispatcher(Generic[Work]):
 
     def _gone(self) -> ClusterError:
         if is_closed(self._client):
-            return ClusterError(_CLOSED)
+            return ClusterError(CLOSED)
         return ClusterError(f"the scheduler {self._client.scheduler.address} is gone, or was started anew")
 
     def _repeat(self, number: int, piece: _Open[Work]) -> None:

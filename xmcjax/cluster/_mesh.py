@@ -24,7 +24,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from xmcjax._arguments import whole_number
-from xmcjax.cluster._dispatch import PATIENCE, SILENCE, Workers, worker_of_task
+from xmcjax.cluster._dispatch import CLOSED, PATIENCE, SILENCE, Workers, is_closed, worker_of_task
 from xmcjax.cluster._errors import ClusterError
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ _MOST = 1 << 16
 _LOOK = 0.2
 # Seconds that a scheduler has for an answer; that processes have to end where another one has failed.
 _ANSWER, _OTHERS = 10, 60
-# What is said of a client with which nothing can be done any more.
-_CLOSED = "the client of the cluster was closed before the run ended"
 # What is said of a task whose worker is not there any more.
 _DIED = "the worker died or has left the cluster"
 # In what a process says that ended because of another one.
@@ -178,8 +176,8 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
     from distributed import CancelledError
     from distributed.comm.core import CommClosedError
 
-    if client.scheduler is None or _is_closed(client):
-        raise ClusterError(_CLOSED)
+    if client.scheduler is None or is_closed(client):
+        raise ClusterError(CLOSED)
     scheduler = str(client.scheduler.address)
     tasks: list[Any] = []
     try:
@@ -198,18 +196,14 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
         return _answers(seen, workers, members)
     except (CancelledError, asyncio.CancelledError, CommClosedError) as error:
         gone = f"the scheduler {scheduler} is gone, or was started anew"
-        raise ClusterError(_CLOSED if _is_closed(client) else gone) from error
+        raise ClusterError(CLOSED if is_closed(client) else gone) from error
     finally:  # after Ctrl-C, too
         from distributed.client import ClosedClientError
 
         # nobody hears it
         with contextlib.suppress(OSError, CancelledError, asyncio.CancelledError, ClosedClientError):
-            if not _is_closed(client):
+            if not is_closed(client):
                 client.cancel(tasks, force=True)
-
-
-def _is_closed(client: Any) -> bool:
-    return client.status in ("closing", "closed")
 
 
 def _workers(client: Any, scheduler: str) -> list[str]:
@@ -292,10 +286,7 @@ def _answer(task: Any, limit: float) -> tuple[Any, str | None] | None:
 
 def _lost(seen: Workers, workers: list[str], places: Iterable[int]) -> dict[int, str]:
     """What is to be said of the workers at these places that are not there."""
-    before = seen.threads
     seen.look()
-    if seen.threads is before:  # the scheduler does not answer: it has heard of nobody, either
-        return {}
     silent = seen.silent(PATIENCE)
     found = {}
     for place in places:
