@@ -173,7 +173,8 @@ def endless(folder, *arguments):
 
 def nothing_is_left(folder):
     dask_processes.wait_until(lambda: not members(folder), pause=0.1)
-    dask_processes.wait_until(lambda: not list(folder.rglob("xmcjax-mesh-*")))
+    # a walk takes no notice of folders that a worker removes meanwhile
+    dask_processes.wait_until(lambda: not [f for f, *_ in os.walk(folder) if "xmcjax-mesh-" in f])
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
