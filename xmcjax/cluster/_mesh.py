@@ -36,6 +36,8 @@ _COME, _HEARTBEAT, _PART = 50, 60, 30
 _MOST = 1 << 16
 # Seconds after which a worker looks again whether its process of a mesh is still wanted.
 _LOOK = 0.2
+# Seconds that a process has to end by itself which is not wanted any more.
+_END = 2
 # Seconds that a scheduler has for an answer; that processes have to end where another one has failed.
 _ANSWER, _OTHERS = 10, 60
 # What is said of a task whose worker is not there any more.
@@ -343,10 +345,12 @@ def _last_words(process: subprocess.Popen) -> str:
                 return _told(process.communicate(timeout=_LOOK)[1])
         return ""
     finally:
+        held.close()  # its process removes its folder and ends, also where this one is ended meanwhile
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_END)
         process.kill()
         process.wait()
-        for pipe in (held, process.stderr):
-            pipe.close()
+        process.stderr.close()
 
 
 def _told(errors: str) -> str:
