@@ -34,7 +34,7 @@ class Workers:
     def __init__(self, *addresses):
         self.threads = dict.fromkeys(addresses, 1)
         self.places = {address: (address[0], "/") for address in addresses}
-        self.stopped = set()
+        self.stopped, self.seconds = set(), dispatch.SILENCE + 1  # and since when
 
     def living(self):
         return [address for address in self.threads if address not in self.stopped]
@@ -43,7 +43,7 @@ class Workers:
         del self.threads[address], self.places[address]
 
     def silent(self, seconds):
-        return [address for address in self.threads if address not in self.living()]
+        return [address for address in self.threads if address in self.stopped and self.seconds > seconds]
 
     def look(self):
         pass
@@ -136,6 +136,9 @@ def test_a_worker_that_is_silent_is_given_up_and_another_one_of_its_host_is_aske
     supply = supplies.Supply(client, "run", lambda: {})
     supply.begin(workers, ["a0", "b0"])
     workers.stopped = {"a0"}
+    supply.step(workers)  # a reader may hold Python's lock
+    assert supply.under_way() == {("a", "/"), ("b", "/")} and supply.reading()
+    workers.seconds = 1000
     supply.step(workers)
     assert supply.under_way() == {("b", "/")}
     supply.begin(workers, ["a0"])
@@ -171,7 +174,9 @@ def test_what_a_silent_worker_holds_is_not_waited_for(client):
     assert not supply.under_way()
 
 
-@pytest.mark.parametrize("how", ["before the data are sent", "while they are sent", "at once", "later"])
+@pytest.mark.parametrize(
+    "how", ["before the data are sent", "while they are sent", "at once", "with what is sent", "later"]
+)
 def test_workers_that_die_over_the_data_are_counted(client, how):
     """The scheduler says that it has no such worker, or the worker is gone from its list."""
     supply = supplies.Supply(client, "run", {})
@@ -182,13 +187,16 @@ def test_workers_that_die_over_the_data_are_counted(client, how):
         supply.begin(workers, ["a0"])
         client.send()
         supply.step(workers)
-        if how == "at once":
-            ended(client, supply, workers, "error")
+        if how in ("at once", "with what is sent"):
+            ended(client, supply, workers, "error" if how == "at once" else "cancelled")
         if how == "later":
             workers.dies("a0")
             supply.step(workers)
         assert not supply.under_way()
 
+    for _ in range(dispatch.MOST_DEATHS):
+        fail()
+    supply.served()  # by a host that has them
     for _ in range(dispatch.MOST_DEATHS):
         fail()
     with pytest.raises(ClusterError, match="worker a0: it died while the data were brought to it"):
@@ -263,7 +271,7 @@ def test_work_goes_to_the_hosts_that_have_the_data_and_waits_where_none_has():
             pass
 
     supply = types.SimpleNamespace(
-        begin=lambda *_: None, step=lambda _: steps.pop(0), under_way=lambda: steps[0]
+        begin=lambda *_: None, step=lambda _: steps.pop(0), under_way=lambda: steps[0], served=lambda: None
     )
     common = dask_processes.Common("run")
     dispatcher = dispatch.Dispatcher(Immediate(), None, common, supply, None)
@@ -271,6 +279,39 @@ def test_work_goes_to_the_hosts_that_have_the_data_and_waits_where_none_has():
     assert sorted(work for work, _ in dispatcher.results(iter(range(30)))) == list(range(30))
     assert {bool(workers) for _, workers in handed} == {True, False}
     assert all(left <= 55 and workers == (["a0"] if left > 50 else None) for left, workers in handed)
+
+
+def test_work_that_was_meant_for_workers_that_are_gone_is_done_by_others(tmp_path):
+    """The scheduler does not give it to a worker that comes when none is left, though others may do it."""
+    (tmp_path / "reads").mkdir()
+    source = dask_processes.MadeInTime(tmp_path / "reads")
+    results = []
+    with dask_processes.cluster(tmp_path / "dask") as cluster, connected(cluster.address) as client:
+        alive = [cluster.worker(host="first")]
+        supply = supplies.Supply(client, "run", source)
+        common = dask_processes.Common("run")
+        dispatcher = dispatch.Dispatcher(client, dask_processes.look_for_data, common, supply, results.append)
+
+        def pieces():
+            yield from range(6)
+            alive.append(cluster.worker(host="late"))
+            dask_processes.wait_until(lambda: len(client.nthreads()) == 2)
+            dispatcher.workers.look()
+            supply.begin(dispatcher.workers, list(dispatcher.workers.threads))  # to the one that came
+            yield from range(6, 12)
+            for worker in alive:
+                worker.kill()
+            dask_processes.wait_until(lambda: not client.nthreads())
+            cluster.worker(host="first")
+            yield from range(12, 20)
+
+        client.wait_for_workers(1)
+        dispatcher.workers.look()
+        for number, answer in dispatcher.results(pieces()):
+            assert answer[0] == number
+            results.append(number)
+        supply.remove()
+    assert sorted(results) == list(range(20))
 
 
 def test_a_host_that_comes_late_reads_once_while_the_others_work(tmp_path):

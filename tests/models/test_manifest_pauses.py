@@ -221,6 +221,18 @@ def test_what_nobody_can_adopt_any_more_is_removed(tmp_path, failed):
     assert {path.name for path in folder.iterdir()} == left
 
 
+def test_a_model_whose_folder_cannot_be_swept_is_closed(tmp_path):
+    folder = tmp_path / "m"
+    writer = ShardWriter(folder, META, shard_size=2)
+    fill(writer, range(LABELS))
+    seven = ".shard-0000000.safetensors.0123456789abcdef.tmp"  # as nobody names the shard 0
+    for name in (seven, ".shard-000000.safetensors.0123456789abcdef.tmp"):
+        (folder / name).mkdir()
+    writer.close()
+    assert LinearModel.load(folder).complete
+    (folder / seven).rmdir()
+
+
 @pytest.mark.parametrize("at_once", [False, True])
 def test_a_range_that_is_complete_is_named_before_the_writer_is_closed(tmp_path, seldom, at_once, written):
     writer = ShardWriter(tmp_path / "m", META, shard_size=2, at_once=at_once)

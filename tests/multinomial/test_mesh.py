@@ -50,8 +50,16 @@ for method, count in (("lc", 3), ("newton", 8), ("auto", 8), ("dm", 8), ("admm",
     found[method] = told(multinomial.run(problem, method, hp, mesh=mesh(count)))
 explicit = (jax.sharding.AxisType.Explicit,)  # as jax.make_mesh has them
 explicit = Mesh(np.array(jax.devices()[:4]), ("classes",), axis_types=explicit)
-again = told(multinomial.run(problem, "lbfgs", hp, mesh=explicit))
-assert again == found["lbfgs"], again
+def over_explicit_axes(method, expected):
+    again = multinomial.run(problem, method, hp, mesh=explicit)
+    assert again.W.sharding.mesh == again.bias.sharding.mesh == explicit
+    assert told(again) == expected, method
+
+over_explicit_axes("lbfgs", found["lbfgs"])
+newton = told(multinomial.run(problem, "newton", hp, mesh=mesh(4)))
+with jax.set_mesh(explicit):
+    over_explicit_axes("lbfgs", found["lbfgs"])
+    over_explicit_axes("newton", newton)
 
 from tests.support.process_internals import multinomial_mesh as inside
 from xmcjax.solvers.multinomial import lbfgs

@@ -14,7 +14,7 @@ import inspect
 import itertools
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -128,11 +128,13 @@ class _Open(Generic[Work]):
         work: itself.
         deaths: of workers over it.
         keys: of its tasks, with the time at which each was handed to the scheduler.
+        meant_for: the workers to which the last one was given; none where any may do it.
     """
 
     work: Work
     deaths: int = 0
     keys: dict[str, float] = dataclasses.field(default_factory=dict)
+    meant_for: Sequence[str] = ()
 
 
 @dataclasses.dataclass
@@ -295,9 +297,9 @@ class Dispatcher(Generic[Work]):
                     self._client.cancel([future for _, future in self._futures.values()], force=True)
 
     def _supplied(self) -> list[str]:
-        """The workers for whose hosts no data are under way."""
+        """The workers that are heard of, for whose hosts no data are under way."""
         coming = self._supply.under_way() if self._supply is not None else ()
-        return [address for address, place in self.workers.places.items() if place not in coming]
+        return [address for address in self.workers.living() if self.workers.places[address] not in coming]
 
     def _go_on(self) -> None:
         """With what waits for data, where a host has them now."""
@@ -328,6 +330,7 @@ class Dispatcher(Generic[Work]):
             if not workers:
                 self._aside.add(number)
                 return
+        piece.meant_for = workers or ()
         key = f"{self._common.name}-{number}-{len(piece.keys)}"
         piece.keys[key] = time.monotonic()
         future = self._client.submit(
@@ -350,6 +353,10 @@ class Dispatcher(Generic[Work]):
             return
         self.workers.look()
         self._looked = time.monotonic()
+        for number, piece in list(self._open.items()):
+            # others may do it, but the scheduler gives it to none that comes when all of these are gone
+            if piece.meant_for and not self.workers.threads.keys() & set(piece.meant_for):
+                self._submit(number)
         silent = self.workers.silent(SILENCE)
         if silent:
             self._hand_over(silent)
@@ -358,7 +365,8 @@ class Dispatcher(Generic[Work]):
         """Gives the tasks of workers to others too; the first result of each counts."""
         others = self.workers.living()
         if not others:
-            if self.workers.threads.keys() <= set(self.workers.silent(PATIENCE)):
+            reading = self._supply is not None and self._supply.reading()
+            if not reading and self.workers.threads.keys() <= set(self.workers.silent(PATIENCE)):
                 raise ClusterError(f"nothing was heard of any worker for {PATIENCE} seconds")
             return
         try:
@@ -417,6 +425,8 @@ class Dispatcher(Generic[Work]):
             self._submit(number)
             return
         del self._open[number]
+        if self._supply is not None:
+            self._supply.served()
         yield piece.work, answer
 
     def _gone(self) -> ClusterError:

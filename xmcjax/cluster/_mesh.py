@@ -187,6 +187,7 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
         host = workers[0].rpartition("://")[2].rpartition(":")[0].strip("[]")
         options: dict[str, Any] = dict(pure=False, allow_other_workers=False, retries=0)
         seen = Workers(client)
+        seen.wait()  # a scheduler that does not answer yet has told of no worker
         tasks.append(client.submit(_free_port, host, workers=[workers[0]], **options))
         port = _answers(seen, workers, tasks)[0]
         coordinator = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

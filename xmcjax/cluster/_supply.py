@@ -29,8 +29,10 @@ from xmcjax.cluster._training_tasks import has_ended, stop_run
 if TYPE_CHECKING:
     from distributed import Client
 
-# Seconds for workers to remove their data.
-_PATIENCE = 5
+# Seconds for workers to remove their data, and for what a task says that has ended.
+_PATIENCE, _SOON = 5, 2
+# Seconds for which nothing need be heard of a worker that reads data: a reader may hold Python's lock.
+_READING = 600
 
 #: What a host reads for itself: called there, it gives the matrices by name.
 Source = Callable[[], Mapping[str, Any]]
@@ -92,6 +94,14 @@ class Supply:
         """The places to which data are coming."""
         return {place for delivery in self._deliveries for place in delivery.targets}
 
+    def reading(self) -> bool:
+        """Whether hosts read for themselves now."""
+        return callable(self._matrices) and bool(self._deliveries)
+
+    def served(self) -> None:
+        """Some work was done with the data: who dies over them is alone in that."""
+        self._deaths = 0
+
     def begin(self, workers: Workers, addresses: Sequence[str], missed: float = float("inf")) -> None:
         """Begins to bring them to the hosts of workers, where they are not under way.
 
@@ -152,7 +162,7 @@ class Supply:
         if not sent.done():
             if holder in workers.living():
                 return
-            sent.cancel()
+            # Not cancelled: what is sent is released as soon as it is there, if nobody refers to it.
         else:
             try:
                 data = sent.result()[0]
@@ -170,16 +180,17 @@ class Supply:
             delivery.targets.clear()
 
     def _look_at_tasks(self, delivery: _Delivery, workers: Workers) -> None:
-        living = workers.living()
+        reads = callable(self._matrices)
+        silent = workers.silent(_READING if reads else SILENCE)
         # what a stopped worker holds does not come; of one that has died the scheduler knows
-        stuck = delivery.holder in workers.threads and delivery.holder not in living
+        stuck = delivery.holder in workers.threads and delivery.holder in silent
         for place, task in list(delivery.tasks.items()):
             address = delivery.targets[place]
             if task.done():
                 self._ended(delivery, place, task)
             elif address not in workers.threads:  # for which its task would wait for ever
                 delivery.dead = address
-            elif address in living and not stuck:
+            elif address not in silent and not stuck:
                 continue
             del delivery.tasks[place], delivery.targets[place]
 
@@ -188,9 +199,10 @@ class Supply:
 
         address = delivery.targets[place]
         if task.status not in ("error", "finished"):
-            return  # what it needs has died
+            delivery.dead = delivery.holder or address  # with what the task needs
+            return
         try:
-            answer = fetched(self._client, task, SILENCE)
+            answer = fetched(self._client, task, _SOON)
         except (TimeoutError, CancelledError):  # it has fallen silent, or what it needed has died
             return
         except KilledWorker:
@@ -220,9 +232,6 @@ class Supply:
         """From all hosts whose workers answer within some seconds."""
         if is_closed(self._client):
             return
-        for delivery in self._deliveries:
-            if delivery.sent is not None:
-                delivery.sent.cancel()
         self._deliveries.clear()
 
         def forget() -> None:

@@ -88,10 +88,12 @@ class Continued(Init):
     Attributes:
         base: of the others; of one with a tree the start of the labels next to its root.
         weights: of all labels.
+        near: whether these are taken to be near to the minimum.
     """
 
     base: Init
     weights: Weights
+    near: bool
 
     name: ClassVar[str] = "continued"
 
@@ -100,7 +102,7 @@ class Continued(Init):
 
     @property
     def replaceable(self) -> Init | None:
-        return self.base.replaceable
+        return None if self.near else self.base.replaceable
 
     def prepare(self, data: TrainingSet):
         known = self.weights.known

@@ -98,9 +98,9 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         cv: folds of the calibration (at least 2); 5 by default. Or a splitter of scikit-learn, or pairs of
             the rows to train on and those to hold out.
         warm_start: whether a fit goes on from the weights of the last one; False by default. Classes and
-            labels that it had start from ``coef_`` and ``intercept_``, the others as `init` has it; of fewer
-            rows than features as in a first fit, where that is faster. Not of the loss hinge, whose dual
-            variables are not kept.
+            labels that it had start from ``coef_`` and ``intercept_``, the others as `init` has it. With
+            dense features, more of them than rows, and a squared or a Huber hinge all start as in a first
+            fit, which is faster. Not of the loss hinge, whose dual variables are not kept.
         verbose: from 1, or True, a bar shows how far a fit is, where stderr is a terminal; 0 by default.
             A line says in the end what it ran on.
         bias_lambda: the bias starts at minus this, for the init bias; 1.0 by default.
@@ -262,7 +262,10 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
                 raise ValueError(f"X: expected {width} features, as in the last fit, found {X.shape[1]}")
             from xmcjax.estimators._continuation import Continued, earlier
 
-            options = dataclasses.replace(options, init=Continued(options.init, earlier(self, problems)))
+            # of a hinge with dense features Newton's method takes many steps from anywhere but the minimum
+            near = sp.issparse(X) or options.loss.name == "logistic"
+            init = Continued(options.init, earlier(self, problems), near)
+            options = dataclasses.replace(options, init=init)
         splits = splits_of_one_vs_all(self, X, problems, sample_weight, None)
         results, raised = self._trained(X, problems, options, sample_weight, None)
         self._fitted_logistic = options.loss.name == "logistic"

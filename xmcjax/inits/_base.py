@@ -171,7 +171,7 @@ class Init:
 
     @property
     def replaceable(self) -> Init | None:
-        """These starts without what is tied to the features, where training may take others that are faster.
+        """What training may use in place of these starts, also on other features, where that is faster.
 
         None, the default, where starts are to be as they are.
         """

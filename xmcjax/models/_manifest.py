@@ -83,7 +83,9 @@ def is_temporary(name: str) -> bool:
 def temporary_shard(name: str) -> int | None:
     """The number of the shard of which a file is a left-over."""
     found = _TEMPORARY.fullmatch(name)
-    return int(found["number"]) if found and found["number"] else None
+    if found is None or found["number"] is None or shard_name(int(found["number"])) not in name:
+        return None
+    return int(found["number"])
 
 
 @dataclass(frozen=True)

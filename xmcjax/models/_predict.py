@@ -190,6 +190,8 @@ def _on_the_host(
     model: WeightSource, label_block: int | None, X, dtype: np.dtype
 ) -> Iterator[tuple[int, Weights]]:
     """(first label, weights) of each block of labels with one that was trained."""
+    # dense rows have all features: a pass over the weights by label serves some dozens of them at a time
+    rows = X.shape[0] if sp.issparse(X) else 1
     lowest, end = model.label_range
     columns: UsedColumns | None = None
     size = label_block
@@ -210,7 +212,7 @@ def _on_the_host(
         # a matrix of all weights is put in another order for sparse rows: of the columns that these have
         if columns is None and not sp.issparse(coef) and coef.shape[0] > 1:
             columns = used_columns(X)
-        yield first, weights_of(coef.astype(dtype, copy=False), bias, X, columns)
+        yield first, weights_of(coef.astype(dtype, copy=False), bias, rows, columns)
 
 
 def _weights(model: WeightSource, first: int, last: int) -> tuple[Any, np.ndarray]:

@@ -62,26 +62,25 @@ class Weights:
             _rank(z, scores[part], labels[part], first, threads)
 
 
-def weights_of(coef, bias: np.ndarray, X=None, columns: UsedColumns | None = None) -> Weights:
+def weights_of(
+    coef, bias: np.ndarray, rows: int | None = None, columns: UsedColumns | None = None
+) -> Weights:
     """The form that suits.
 
     Args:
         coef: weights of a checked model, CSR or an array [L, d].
         bias: [L], of the dtype of the weights.
-        X: the rows, where the weights serve once; None where they are kept.
+        rows: that are to be predicted at a time, where it is once; None where the weights are kept.
         columns: those that the rows have, where they are known; None for all.
     """
     if columns is not None and columns.numbers is not None and not sp.issparse(coef):
         return AllWeights(columns.of(coef), bias, columns)
     coef = _sparse.csr(coef) if sp.issparse(coef) else coef
-    if not sp.issparse(coef):
-        return AllWeights(coef, bias)
-    if X is not None and X.shape[0] <= _FEW_ROWS:
+    if not sp.issparse(coef) or coef.nnz >= _DENSE * coef.shape[0] * coef.shape[1] > 0:
+        return AllWeights(coef.toarray() if sp.issparse(coef) else coef, bias)
+    if rows is not None and rows <= _FEW_ROWS:
         return ByLabel(coef, bias)
-    if coef.nnz >= _DENSE * coef.shape[0] * coef.shape[1] > 0:
-        return AllWeights(coef.toarray(), bias)
-    # dense rows have all features: a pass over the weights by label serves some dozens of them at a time
-    return ByFeature.of(coef, bias) if X is None or sp.issparse(X) else ByLabel(coef, bias)
+    return ByFeature.of(coef, bias)
 
 
 class AllWeights(Weights):

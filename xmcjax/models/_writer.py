@@ -460,9 +460,10 @@ class ShardWriter:
             timer.join()
         with self._write_lock:  # so that nothing is written after the release
             try:
-                with contextlib.suppress(*([OSError] if failed else [])):
-                    if self._lock.held and self._named < len(self._stored) and not (failed and self._at_once):
+                if self._lock.held and self._named < len(self._stored) and not (failed and self._at_once):
+                    with contextlib.suppress(*([OSError] if failed else [])):
                         self._write_manifest()
+                with contextlib.suppress(OSError):  # a file that is not removed harms nobody
                     if self._lock.held:
                         remove_unadopted(self.directory, self._stored)
             finally:

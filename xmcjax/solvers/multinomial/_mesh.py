@@ -10,9 +10,10 @@ arguments.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -28,9 +29,23 @@ def padded(classes: int, mesh: Mesh) -> int:
     return -(-classes // mesh.size) * mesh.size
 
 
-def left_to_the_compiler(mesh: Mesh) -> Mesh:
-    """The same devices under axes along which the compiler splits arrays: jax.make_mesh has explicit ones."""
-    return Mesh(mesh.devices, mesh.axis_names)
+@contextlib.contextmanager
+def left_to_the_compiler(mesh: Mesh) -> Iterator[Mesh]:
+    """The same devices under axes along which the compiler splits arrays: jax.make_mesh has explicit ones.
+
+    Where the caller has set a mesh, it is this one meanwhile.
+    """
+    its = Mesh(mesh.devices, mesh.axis_names)
+    outside = jax.sharding.get_abstract_mesh().empty
+    with contextlib.nullcontext() if outside else jax.set_mesh(its):
+        yield its
+
+
+def over(mesh: Mesh, a: jax.Array) -> jax.Array:
+    """The same array, and the same copies of its parts, over another mesh of its devices."""
+    parts, sharding = [part.data for part in a.addressable_shards], a.sharding
+    assert isinstance(sharding, NamedSharding)
+    return jax.make_array_from_single_device_arrays(a.shape, NamedSharding(mesh, sharding.spec), parts)
 
 
 def shared(problem: Problem, mesh: Mesh) -> Problem:

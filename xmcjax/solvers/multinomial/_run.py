@@ -224,7 +224,11 @@ def run(
         b0 -= (b0 / problem.classes).sum()
     with Peers(mesh) as peers:
         peers.agree(lambda: _given(problem, method, hp, W0, b0, mesh, checkpoint))
-        return _solved(peers, problem, method, hp, W0, b0, mesh, checkpoint, every, observe)
+        if mesh is None:
+            return _solved(peers, problem, method, hp, W0, b0, None, checkpoint, every, observe)
+        with _mesh.left_to_the_compiler(mesh) as its:
+            found = _solved(peers, problem, method, hp, W0, b0, its, checkpoint, every, observe)
+        return found._replace(W=_mesh.over(mesh, found.W), bias=_mesh.over(mesh, found.bias))
 
 
 def _checked(hp: HParams) -> HParams:
@@ -345,7 +349,6 @@ class _Run:
     """The compiled functions of a run, on one device or over a mesh."""
 
     def __init__(self, problem: Problem, hp: HParams, mesh: Mesh | None, peers: Peers):
-        mesh = None if mesh is None else _mesh.left_to_the_compiler(mesh)
         self.problem = problem if mesh is None else _mesh.shared(problem, mesh)
         self._hp, self._mesh, self._awaited = hp, mesh, peers.awaited
         few = problem.op.shape[0] * problem.classes <= FEW_SCORES and default_platform() == "cpu"
