@@ -14,11 +14,12 @@ import pytest
 
 from tests.support import dask_processes
 from tests.support.lanes import assert_same_bits, small, train
-from xmcjax.cluster import ClusterError, _spool, connected, train_on_cluster
+from xmcjax.cluster import ClusterError, connected, train_on_cluster
 from xmcjax.lanes import OneVsAll
 
 dispatch = importlib.import_module("xmcjax.cluster._dispatch")
 supplies = importlib.import_module("xmcjax.cluster._supply")
+spool = importlib.import_module("xmcjax.cluster._spool")
 
 pytestmark = pytest.mark.filterwarnings(
     # of Dask and what it stands on, when processes are killed or sockets closed under it
@@ -241,7 +242,7 @@ def test_threads_of_a_worker_that_are_asked_at_once_read_once(tmp_path, monkeypa
         list(pool.map(lambda _: supplies._spool_here("run", source), range(4)))
     supplies._spool_here("run", source)
     assert len(reads) == 1
-    found = _spool.read(_spool.folder_of(here.local_directory, "run"))
+    found = spool.read(spool.folder_of(here.local_directory, "run"))
     assert found is not None
     np.testing.assert_array_equal(found["X"], X)
 
