@@ -148,3 +148,50 @@ def test_results_that_are_fetched(client):
     good.cancel()
     with pytest.raises(distributed.CancelledError):
         dispatch.fetched(client, good, 60)
+
+
+class Keeping(Client):
+    """A client whose tasks do not end."""
+
+    def __init__(self):
+        super().__init__()
+        self.scheduler.processing = self.processing
+        self.handed, self.cancelled, self.under_way = [], [], {}
+
+    async def processing(self):
+        return self.under_way
+
+    def submit(self, guarded, function, common, work, *, key, workers, **more):
+        self.handed.append((work, workers))
+        future: Any = types.SimpleNamespace(key=key, add_done_callback=lambda _: None, done=lambda: False)
+        return future
+
+    def cancel(self, futures, force):
+        self.cancelled += [future.key for future in futures]
+
+
+def test_work_that_the_scheduler_keeps_for_workers_that_are_gone_is_begun_anew_once():
+    client, coming = Keeping(), {("b", "/b")}
+    a, b = WORKER, WORKER | {"host": "b", "local_directory": "/b/c"}
+    supply = types.SimpleNamespace(step=lambda _: None, under_way=lambda: coming, reading=lambda: True)
+    common, cut = dask_processes.Common("run"), lambda work: [work[:1], work[1:]]
+    dispatcher = dispatch.Dispatcher(client, None, common, supply, None, cut)
+
+    def look(**workers):
+        client.answer = workers
+        dispatcher._looked = -100
+        dispatcher._look()
+        dispatcher._go_on()
+
+    look(a0=a, b0=b)
+    dispatcher._begin("xy")
+    client.under_way = {"b0": ("run-0-0",)}  # others may do it
+    look(b0=b)
+    assert client.handed == [("xy", ["a0"])] and not client.cancelled
+    client.under_way = {}
+    look(b0=b)  # which waits for data itself
+    assert client.handed == [("xy", ["a0"])] and client.cancelled == ["run-0-0"]
+    look(b0=b)
+    look(a1=a, b0=b)
+    look(a1=a, b0=b)
+    assert client.handed[1:] == [("x", ["a1"]), ("y", ["a1"])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
 import signal
@@ -20,8 +21,8 @@ import numpy as np
 
 from tests.support.lanes import small
 from tests.support.processes import ROOT, running
-from xmcjax.cluster import _spool
-from xmcjax.cluster._dispatch import Missing
+
+_spool, _dispatch = (importlib.import_module(f"xmcjax.cluster.{name}") for name in ("_spool", "_dispatch"))
 
 
 class Cluster:
@@ -121,10 +122,10 @@ class Common:
     name: str
 
 
-def look_for_data(common: Common, number: int) -> tuple[int, str] | Missing:
+def look_for_data(common: Common, number: int) -> Any:
     """In a worker: a number, with the host that has the data."""
     folder = _spool.folder_of(distributed.get_worker().local_directory, common.name)
-    return (number, _host()) if _spool.ready(folder) else Missing()
+    return (number, _host()) if _spool.ready(folder) else _dispatch.Missing()
 
 
 @dataclasses.dataclass(frozen=True)

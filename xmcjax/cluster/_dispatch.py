@@ -330,6 +330,7 @@ class Dispatcher(Generic[Work]):
             if not workers:
                 self._aside.add(number)
                 return
+        self._aside.discard(number)
         piece.meant_for = workers or ()
         key = f"{self._common.name}-{number}-{len(piece.keys)}"
         piece.keys[key] = time.monotonic()
@@ -353,13 +354,34 @@ class Dispatcher(Generic[Work]):
             return
         self.workers.look()
         self._looked = time.monotonic()
-        for number, piece in list(self._open.items()):
-            # others may do it, but the scheduler gives it to none that comes when all of these are gone
-            if piece.meant_for and not self.workers.threads.keys() & set(piece.meant_for):
-                self._submit(number)
+        self._free()
         silent = self.workers.silent(SILENCE)
         if silent:
             self._hand_over(silent)
+
+    def _free(self) -> None:
+        """Begins anew with what the scheduler keeps for workers that are all gone.
+
+        Others may do it, but of those it takes only the ones that are there then, and none that comes later.
+        """
+        there = self.workers.threads.keys()
+        kept = [
+            number
+            for number, piece in self._open.items()
+            if number not in self._aside and piece.meant_for and not there & set(piece.meant_for)
+        ]
+        if not kept:
+            return
+        try:
+            processing = self._client.sync(self._processing, callback_timeout=_ANSWER)
+        except TimeoutError:  # which the next look finds too
+            return
+        busy = {str(key) for keys in processing.values() for key in keys}
+        for number in kept:
+            own = [key for key, (other, _) in self._futures.items() if other == number]
+            if not any(key in busy or self._futures[key][1].done() for key in own):
+                self._client.cancel([self._futures.pop(key)[1] for key in own], force=True)
+                self._repeat(number, self._open[number])
 
     def _hand_over(self, silent: list[str]) -> None:
         """Gives the tasks of workers to others too; the first result of each counts."""

@@ -85,7 +85,8 @@ def train_on_cluster(
             hand back; or a function that is called with each result, one call at a time.
         shard_size: labels per task at most; that of the writer, where it is one.
         source: what a host reads for itself, in place of the data being sent to it: it is pickled, called
-            there, and gives a mapping with "X" and "Y", which have to be those of this call.
+            there, and gives a mapping with "X" and "Y", which have to be those of this call. A worker that
+            reads is given ten minutes of silence.
         done: called when labels are stored.
 
     Raises:

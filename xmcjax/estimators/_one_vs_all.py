@@ -99,8 +99,8 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             the rows to train on and those to hold out.
         warm_start: whether a fit goes on from the weights of the last one; False by default. Classes and
             labels that it had start from ``coef_`` and ``intercept_``, the others as `init` has it. With
-            dense features, more of them than rows, and a squared or a Huber hinge all start as in a first
-            fit, which is faster. Not of the loss hinge, whose dual variables are not kept.
+            dense features, more of them than rows, and another loss than the logistic all start as in a
+            first fit, which is faster. Not of the loss hinge, whose dual variables are not kept.
         verbose: from 1, or True, a bar shows how far a fit is, where stderr is a terminal; 0 by default.
             A line says in the end what it ran on.
         bias_lambda: the bias starts at minus this, for the init bias; 1.0 by default.

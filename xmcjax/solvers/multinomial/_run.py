@@ -195,7 +195,8 @@ def run(
         checkpoint_seconds: from one state that is kept to the next at least; 0 keeps every one, as several
             processes need it.
         observe: called with the state and its record after each iteration; the arrays of the
-            state are valid until it returns.
+            state are valid until it returns. Of a mesh with explicit axes it sees one that is left to the
+            compiler.
 
     Raises:
         TypeError: an argument of another kind.
