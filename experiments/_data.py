@@ -28,7 +28,7 @@ TRANSFORMS = {
 
 
 class NoDataError(FileNotFoundError):
-    """There is no folder of data sets."""
+    """There is no folder of data sets, and none was named."""
 
 
 class Split(NamedTuple):
@@ -41,10 +41,12 @@ class Split(NamedTuple):
 
 
 def folder() -> Path:
-    """Of the data sets; NoDataError where there is none."""
-    path = Path(os.environ.get("XMCJAX_DATA", ROOT.parent / "shared" / "data"))
+    """Of the data sets; NoDataError where there is none, FileNotFoundError where the named one is none."""
+    named = os.environ.get("XMCJAX_DATA")
+    path = ROOT.parent / "shared" / "data" if named is None else Path(named)
     if not path.is_dir():
-        raise NoDataError(f"{path}: expected a folder of data sets; set XMCJAX_DATA")
+        kind = NoDataError if named is None else FileNotFoundError
+        raise kind(f"{path}: expected a folder of data sets; set XMCJAX_DATA")
     return path
 
 
