@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from xmcjax import __version__
 from xmcjax._arguments import flag, whole_number
 from xmcjax._links import likelihood_of
+from xmcjax._row_groups import groups_of
 from xmcjax.cluster._dispatch import Dispatcher, Refused
 from xmcjax.models import LinearModel, Predictor, checked_rows
 
@@ -131,22 +132,12 @@ def _rows_of(pieces: Iterable[Any], model: LinearModel) -> Iterator[_Rows]:
     number = begun = 0
     for piece in pieces:
         X = checked_rows(piece, model.n_features, model.dtype)
-        first = 0
-        while first < X.shape[0]:
-            last = _end(X, first)
-            yield _Rows(number, begun + first, X[first:last])
-            number, first = number + 1, last
+        entry = X.data.itemsize + X.indices.itemsize if sp.issparse(X) else X.itemsize
+        for first, last in groups_of(X, _BYTES // entry):
+            for row in range(first, last, _ROWS):
+                yield _Rows(number, begun + row, X[row : min(row + _ROWS, last)])
+                number += 1
         begun += X.shape[0]
-
-
-def _end(X, first: int) -> int:
-    """One past the last row of the task that begins with `first`."""
-    if sp.issparse(X):
-        entries = _BYTES // (X.data.itemsize + X.indices.itemsize)
-        last = int(np.searchsorted(X.indptr, X.indptr[first] + entries, side="right")) - 1
-    else:
-        last = first + _BYTES // (X.itemsize * max(X.shape[1], 1))
-    return min(max(last, first + 1), first + _ROWS, X.shape[0])
 
 
 _predictors: collections.OrderedDict[tuple[Path, str], Predictor] = collections.OrderedDict()

@@ -30,13 +30,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._arguments import whole_number
+from xmcjax._row_groups import groups
 from xmcjax.data import atomic_write
 from xmcjax.models import _manifest
 from xmcjax.models._arrays import ArrayModel
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._linear import LinearModel
 from xmcjax.models._lock import DirectoryLock
-from xmcjax.models._shard import groups
 from xmcjax.models._tensors import described, header
 from xmcjax.models._weights import ByFeature
 

@@ -37,7 +37,7 @@ SCHEMA_VERSION = 3
 # Only these may be removed as left-overs of a run that was killed: what `xmcjax.data.atomic_write`
 # calls the files of this format while it writes them.
 _TEMPORARY = re.compile(
-    r"\.(shard-(?P<number>\d{6,})\.safetensors|(transforms|by-feature|arrays|calibration(-[0-9a-f]{16})?)\.safetensors"
+    r"\.(shard-\d{6,}\.safetensors|(transforms|by-feature|arrays|calibration(-[0-9a-f]{16})?)\.safetensors"
     r"|(manifest|run|names)\.json)"
     r"\.[0-9a-f]{16}\.tmp"
 )
@@ -78,14 +78,6 @@ def is_calibration(name: str) -> bool:
 def is_temporary(name: str) -> bool:
     """Whether a file is a left-over of the writer."""
     return _TEMPORARY.fullmatch(name) is not None
-
-
-def temporary_shard(name: str) -> int | None:
-    """The number of the shard of which a file is a left-over."""
-    found = _TEMPORARY.fullmatch(name)
-    if found is None or found["number"] is None or shard_name(int(found["number"])) not in name:
-        return None
-    return int(found["number"])
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import secrets
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +80,7 @@ def write_outside(
     return Outside(record, first_label, content.nonzeros)
 
 
-def remove_unadopted(directory: Path, stored: Container[int]) -> None:
+def remove_unadopted(directory: Path, stored: Iterable[int]) -> None:
     """Removes what :func:`write_outside` has written of shards that are stored: nobody adopts it any more.
 
     The result of a worker that dies, or falls silent, is lost, while its file is there.
@@ -92,9 +92,9 @@ def remove_unadopted(directory: Path, stored: Container[int]) -> None:
     Raises:
         OSError: a file cannot be removed.
     """
+    shards = {_manifest.shard_name(number) for number in stored}
     for name in os.listdir(directory):
-        number = _manifest.temporary_shard(name)
-        if number is not None and number in stored:
+        if _manifest.is_temporary(name) and name[1:].rsplit(".", 2)[0] in shards:
             (directory / name).unlink(missing_ok=True)
 
 

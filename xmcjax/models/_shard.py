@@ -25,6 +25,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._arguments import number, whole_number
+from xmcjax._row_groups import groups, groups_of
 from xmcjax._sparse import compressed_fault
 from xmcjax.models._base import NO_POSITIVES, STATUSES
 from xmcjax.models._errors import ModelFormatError
@@ -244,8 +245,7 @@ def of_rows(first: int, last: int, labels: np.ndarray, W, numbers: dict[str, np.
 
 def _parts(W) -> Iterator[Any]:
     """The rows of a matrix as CSR without zeros, some at a time."""
-    n, d = W.shape
-    for first, last in groups(W.indptr if sp.issparse(W) else np.arange(n + 1) * d, PART):
+    for first, last in groups_of(W, PART):
         rows = _sparse.rows_of(W, slice(first, last))
         yield _sparse.canonical_csr(rows, zeros=False) if sp.issparse(rows) else _sparse.of_dense(rows)
 
@@ -302,16 +302,6 @@ def decode_parts(
             _check_weights(path, indptr, begin, end, wanted, n_features, **weights)
             numbers = {name: array[first:last] for name, array in of_labels.items()}
             yield first, Shard(indptr[first : last + 1] - begin, **weights, **numbers)
-
-
-def groups(indptr: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
-    """Rows side by side, first and last + 1, with about `most` weights together."""
-    first, rows = 0, len(indptr) - 1
-    while first < rows:
-        last = int(np.searchsorted(indptr, int(indptr[first]) + most, side="right")) - 1
-        last = min(max(last, first + 1), rows)
-        yield first, last
-        first = last
 
 
 def decode_of_labels(path: Path, name: str, n_labels: int, nonzeros: int, dtype: np.dtype) -> np.ndarray:
