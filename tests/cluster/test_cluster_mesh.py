@@ -282,7 +282,7 @@ def test_a_worker_that_was_stopped_before_is_named(tmp_path, monkeypatch):
     [(signal.SIGKILL, "is gone, or was started anew"), (signal.SIGSTOP, "does not answer")],
 )
 def test_a_scheduler_that_is_killed_or_stopped_ends_the_call(tmp_path, monkeypatch, number, said):
-    for name in "PATIENCE", "_ANSWER":
+    for name in "PATIENCE", "ANSWER":
         monkeypatch.setattr(_dispatch, name, 5)
     with dask_processes.cluster(tmp_path / "dask", 2) as cluster, connected(cluster.address) as client:
         client.wait_for_workers(2, timeout=60)

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import importlib
 import os
 import signal
@@ -282,16 +283,23 @@ def test_work_goes_to_the_hosts_that_have_the_data_and_waits_where_none_has():
     assert all(left <= 55 and workers == (["a0"] if left > 50 else None) for left, workers in handed)
 
 
-def test_work_that_was_meant_for_workers_that_are_gone_is_done_by_others(tmp_path):
-    """The scheduler does not give it to a worker that comes when none is left, though others may do it."""
-    (tmp_path / "reads").mkdir()
-    source = dask_processes.MadeInTime(tmp_path / "reads")
-    results = []
-    with dask_processes.cluster(tmp_path / "dask") as cluster, connected(cluster.address) as client:
-        alive = [cluster.worker(host="first")]
+@contextlib.contextmanager
+def begun(folder):
+    """A cluster without workers, what hosts read there, in time, who brings it, and who has work done."""
+    (folder / "reads").mkdir()
+    source = dask_processes.MadeInTime(folder / "reads")
+    with dask_processes.cluster(folder / "dask") as cluster, connected(cluster.address) as client:
         supply = supplies.Supply(client, "run", source)
         common = dask_processes.Common("run")
-        dispatcher = dispatch.Dispatcher(client, dask_processes.look_for_data, common, supply, results.append)
+        dispatcher = dispatch.Dispatcher(client, dask_processes.look_for_data, common, supply, lambda _: None)
+        yield cluster, client, source, supply, dispatcher
+
+
+def test_work_that_was_meant_for_workers_that_are_gone_is_done_by_others(tmp_path):
+    """The scheduler does not give it to a worker that comes when none is left, though others may do it."""
+    results = []
+    with begun(tmp_path) as (cluster, client, _, supply, dispatcher):
+        alive = [cluster.worker(host="first")]
 
         def pieces():
             yield from range(6)
@@ -316,14 +324,9 @@ def test_work_that_was_meant_for_workers_that_are_gone_is_done_by_others(tmp_pat
 
 
 def test_a_host_that_comes_late_reads_once_while_the_others_work(tmp_path):
-    (tmp_path / "reads").mkdir()
-    source = dask_processes.MadeInTime(tmp_path / "reads")
     results = []
-    with dask_processes.cluster(tmp_path / "dask") as cluster, connected(cluster.address) as client:
+    with begun(tmp_path) as (cluster, client, source, supply, dispatcher):
         cluster.worker(host="first")
-        supply = supplies.Supply(client, "run", source)
-        common = dask_processes.Common("run")
-        dispatcher = dispatch.Dispatcher(client, dask_processes.look_for_data, common, supply, results.append)
 
         def pieces():
             number = 0
@@ -356,12 +359,9 @@ def test_a_host_that_comes_late_reads_once_while_the_others_work(tmp_path):
 
 
 def test_a_run_that_ends_while_a_host_reads_leaves_nothing_there(tmp_path):
-    (tmp_path / "reads").mkdir()
-    source = dask_processes.MadeInTime(tmp_path / "reads")
-    with dask_processes.cluster(tmp_path / "dask") as cluster, connected(cluster.address) as client:
+    with begun(tmp_path) as (cluster, client, source, supply, dispatcher):
         cluster.worker(host="late")
-        supply = supplies.Supply(client, "run", source)
-        workers = dispatch.Workers(client)
+        workers = dispatcher.workers
         client.wait_for_workers(1)
         workers.look()
         supply.begin(workers, list(workers.threads))

@@ -230,10 +230,7 @@ def test_results_that_died_with_their_workers_are_made_again():
     with local_cluster(2) as client:
 
         def wait_until(holds):
-            end = time.monotonic() + 60
-            while not holds({state.status for state in client.futures.values()}):
-                assert time.monotonic() < end
-                time.sleep(0.01)
+            dask_processes.wait_until(lambda: holds({state.status for state in client.futures.values()}))
 
         def sink(result):
             if not found:
@@ -393,10 +390,7 @@ def test_a_worker_that_is_long_in_starting_again_is_waited_for():
         assert isinstance(asked, dict)
         ((before, pid),) = asked.items()
         os.kill(pid, signal.SIGKILL)
-        end = time.monotonic() + 60
-        while not client.nthreads() or before in client.nthreads():
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        dask_processes.wait_until(lambda: client.nthreads() and before not in client.nthreads(), pause=0.1)
         assert client.cluster is not None and list(client.cluster.workers) == [0]
 
 

@@ -4,7 +4,6 @@ import contextlib
 import gc
 import itertools
 import threading
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 
 from tests.support.internals import manifest, model_writer
 from tests.support.models import LABELS, META, contents, fill, label_result, write
+from tests.support.processes import wait_until
 from xmcjax import MulticlassSVC
 from xmcjax.models import LinearModel, ShardWriter, checked_weights, merge_models, write_outside
 
@@ -114,13 +114,6 @@ def test_a_withdrawn_run_keeps_and_names_what_is_stored(tmp_path, seldom):
     assert LinearModel.load(tmp_path / "m", partial=True).missing() == [(4, LABELS)]
 
 
-def wait_until(holds):
-    end = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def named(directory):
     """Labels of the shards that the manifest names."""
     return LABELS - sum(last - first for first, last in LinearModel.load(directory, partial=True).missing())
@@ -132,7 +125,7 @@ def test_shards_are_named_at_the_end_of_a_pause_in_which_no_other_comes(tmp_path
         writer._naming = 0.3 / 10**9
         fill(writer, range(7))  # of three shards
         assert written == [0] and len(writer.missing()) == LABELS - 6
-        wait_until(lambda: named(tmp_path / "m") == 6)
+        wait_until(lambda: named(tmp_path / "m") == 6, seconds=30)
         fill(writer, range(7, 12))
         assert threading.active_count() == threads + 1 and named(tmp_path / "m") == 6  # the next pause
     assert written == [0, 3, 6] and threading.active_count() == threads
@@ -157,7 +150,7 @@ def test_an_error_at_the_end_of_a_pause_is_met_again_by_the_next_shard(tmp_path,
     writer._naming = 0.1 / 10**9
     monkeypatch.setattr(ShardWriter, "_write", full)
     fill(writer, range(4))
-    wait_until(lambda: tried and writer._timer is None)
+    wait_until(lambda: tried and writer._timer is None, seconds=30)
     with pytest.raises(OSError, match="full"):
         fill(writer, range(4, 6))
     monkeypatch.setattr(ShardWriter, "_write", write_file)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
@@ -21,6 +21,7 @@ import numpy as np
 
 from tests.support.lanes import small
 from tests.support.processes import ROOT, running
+from tests.support.processes import wait_until as wait_until
 
 _spool, _dispatch = (importlib.import_module(f"xmcjax.cluster.{name}") for name in ("_spool", "_dispatch"))
 
@@ -186,20 +187,6 @@ def children(pid: int) -> list[int]:
 def commands(group: int) -> list[str]:
     """Of the processes of a group."""
     return [command for _, fields, command in running() if fields[2] == str(group)]
-
-
-def wait_until(true: Callable[[], Any], seconds: float = 60, pause: float = 0.02) -> None:
-    """Until something is so; an AssertionError where it is not in time.
-
-    Args:
-        true: whether it is so.
-        seconds: at most.
-        pause: seconds between two looks; a look at all processes is work, where its moment does not matter.
-    """
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(pause)
 
 
 def kill_one(pids: list[int]) -> None:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -182,3 +183,17 @@ def running() -> Iterator[tuple[int, list[str], str]]:
             continue
         if fields[0] != "Z":
             yield int(folder.name), fields, command
+
+
+def wait_until(true: Callable[[], Any], seconds: float = 60, pause: float = 0.02) -> None:
+    """Until something is so; an AssertionError where it is not in time.
+
+    Args:
+        true: whether it is so.
+        seconds: at most.
+        pause: seconds between two looks; a look at all processes is work, where its moment does not matter.
+    """
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(pause)

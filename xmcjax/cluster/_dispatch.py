@@ -33,8 +33,8 @@ SILENCE = 20
 PATIENCE = 50
 #: How often a task is handed to the scheduler anew, which has tried it on several workers each time.
 MOST_DEATHS = 5
-# Seconds that the scheduler has for an answer.
-_ANSWER = 10
+#: Seconds that the scheduler has for an answer.
+ANSWER = 10
 #: What is said where a client was closed.
 CLOSED = "the client of the cluster was closed before the run ended"
 # Seconds between looks at data that are under way, and at results without these.
@@ -68,6 +68,13 @@ def worker_of_task() -> Any:
 def is_closed(client: Client) -> bool:
     """Whether a client is closed, which Dask tells with errors of its loop."""
     return client.status in ("closing", "closed")
+
+
+def gone(client: Any) -> ClusterError:
+    """What is said where nobody knows of a task any more."""
+    if is_closed(client):
+        return ClusterError(CLOSED)
+    return ClusterError(f"the scheduler {client.scheduler.address} is gone, or was started anew")
 
 
 def fetched(client: Any, future: Any, seconds: float) -> Any:
@@ -179,7 +186,7 @@ class Workers:
             raise ClusterError(CLOSED)
         now = time.monotonic()
         try:
-            found = self._client.sync(self._identity, callback_timeout=_ANSWER)["workers"]
+            found = self._client.sync(self._identity, callback_timeout=ANSWER)["workers"]
         except (OSError, TimeoutError):
             self._mute = now if self._mute is None else self._mute
             long = time.monotonic() - self._mute > PATIENCE
@@ -288,7 +295,7 @@ class Dispatcher(Generic[Work]):
                     return
                 yield from self._taken()
         except (CancelledError, asyncio.CancelledError, CommClosedError) as error:
-            raise self._gone() from error
+            raise gone(self._client) from error
         finally:
             if not is_closed(self._client):
                 with contextlib.suppress(
@@ -305,8 +312,8 @@ class Dispatcher(Generic[Work]):
         """With what waits for data, where a host has them now."""
         if self._supply is not None:
             self._supply.step(self.workers)
-            aside, self._aside = self._aside & self._open.keys(), set()
-            for number in sorted(aside):
+            self._aside &= self._open.keys()
+            for number in sorted(self._aside):
                 self._submit(number)
 
     def _fill(self, pieces: Iterator[Work]) -> None:
@@ -327,11 +334,11 @@ class Dispatcher(Generic[Work]):
         piece = self._open[number]
         if workers is None and self._supply is not None and self._supply.under_way():
             workers = self._supplied()  # others would only answer that they lack the data
-            if not workers:
-                self._aside.add(number)
-                return
-        self._aside.discard(number)
         piece.meant_for = workers or ()
+        if workers == []:
+            self._aside.add(number)
+            return
+        self._aside.discard(number)
         key = f"{self._common.name}-{number}-{len(piece.keys)}"
         piece.keys[key] = time.monotonic()
         future = self._client.submit(
@@ -368,13 +375,10 @@ class Dispatcher(Generic[Work]):
         kept = [
             number
             for number, piece in self._open.items()
-            if number not in self._aside and piece.meant_for and not there & set(piece.meant_for)
+            if piece.meant_for and not there & set(piece.meant_for)
         ]
-        if not kept:
-            return
-        try:
-            processing = self._client.sync(self._processing, callback_timeout=_ANSWER)
-        except TimeoutError:  # which the next look finds too
+        processing = self._processing() if kept else None
+        if processing is None:
             return
         busy = {str(key) for keys in processing.values() for key in keys}
         for number in kept:
@@ -391,17 +395,22 @@ class Dispatcher(Generic[Work]):
             if not reading and self.workers.threads.keys() <= set(self.workers.silent(PATIENCE)):
                 raise ClusterError(f"nothing was heard of any worker for {PATIENCE} seconds")
             return
-        try:
-            processing = self._client.sync(self._processing, callback_timeout=_ANSWER)
-        except TimeoutError:  # which the next look finds too
-            return
+        processing = self._processing() or {}
         for key in (str(key) for address in silent for key in processing.get(address, ())):
             number, _ = self._futures.get(key, (None, None))
             if number in self._open and key == next(reversed(self._open[number].keys)):
                 self._submit(number, others)
 
-    async def _processing(self) -> dict[str, Any]:
-        return await self._client.scheduler.processing()
+    def _processing(self) -> dict[str, Any] | None:
+        """The keys of tasks that workers have, by worker; None where the scheduler does not answer."""
+
+        async def asked() -> dict[str, Any]:
+            return await self._client.scheduler.processing()
+
+        try:
+            return self._client.sync(asked, callback_timeout=ANSWER)
+        except TimeoutError:  # which the next look finds too
+            return None
 
     def _taken(self) -> Iterator[tuple[Work, Any]]:
         """One result, if it comes soon."""
@@ -416,7 +425,7 @@ class Dispatcher(Generic[Work]):
         piece = self._open.get(number) if number is not None else None
         if future.status == "cancelled":
             if piece is not None:
-                raise self._gone()
+                raise gone(self._client)
             return
         if future.status == "lost":  # its worker died with the result, before that was fetched
             if number is not None and piece is not None:
@@ -424,7 +433,7 @@ class Dispatcher(Generic[Work]):
             return
         if piece is None or number is None:
             with contextlib.suppress(TimeoutError, KilledWorker):  # a file that is not removed harms nobody
-                self._discard(fetched(self._client, future, _ANSWER))
+                self._discard(fetched(self._client, future, ANSWER))
             return
         try:
             answer = fetched(self._client, future, SILENCE)
@@ -450,11 +459,6 @@ class Dispatcher(Generic[Work]):
         if self._supply is not None:
             self._supply.served()
         yield piece.work, answer
-
-    def _gone(self) -> ClusterError:
-        if is_closed(self._client):
-            return ClusterError(CLOSED)
-        return ClusterError(f"the scheduler {self._client.scheduler.address} is gone, or was started anew")
 
     def _repeat(self, number: int, piece: _Open[Work]) -> None:
         alone = all(other != number for other, _ in self._futures.values())

@@ -24,7 +24,16 @@ import numpy as np
 from jax.sharding import Mesh
 
 from xmcjax._arguments import whole_number
-from xmcjax.cluster._dispatch import CLOSED, PATIENCE, SILENCE, Workers, is_closed, worker_of_task
+from xmcjax.cluster._dispatch import (
+    ANSWER,
+    CLOSED,
+    PATIENCE,
+    SILENCE,
+    Workers,
+    gone,
+    is_closed,
+    worker_of_task,
+)
 from xmcjax.cluster._errors import ClusterError
 
 if TYPE_CHECKING:
@@ -38,8 +47,8 @@ _MOST = 1 << 16
 _LOOK = 0.2
 # Seconds that a process has to end by itself which is not wanted any more.
 _END = 2
-# Seconds that a scheduler has for an answer; that processes have to end where another one has failed.
-_ANSWER, _OTHERS = 10, 60
+# Seconds that processes have to end where another one has failed.
+_OTHERS = 60
 # What is said of a task whose worker is not there any more.
 _DIED = "the worker died or has left the cluster"
 # In what a process says that ended because of another one.
@@ -180,10 +189,9 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
 
     if client.scheduler is None or is_closed(client):
         raise ClusterError(CLOSED)
-    scheduler = str(client.scheduler.address)
     tasks: list[Any] = []
     try:
-        workers = _workers(client, scheduler)
+        workers = _workers(client)
         host = workers[0].rpartition("://")[2].rpartition(":")[0].strip("[]")
         options: dict[str, Any] = dict(pure=False, allow_other_workers=False, retries=0)
         seen = Workers(client)
@@ -198,8 +206,7 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
             tasks.append(members[-1])
         return _answers(seen, workers, members)
     except (CancelledError, asyncio.CancelledError, CommClosedError) as error:
-        gone = f"the scheduler {scheduler} is gone, or was started anew"
-        raise ClusterError(CLOSED if is_closed(client) else gone) from error
+        raise gone(client) from error
     finally:  # after Ctrl-C, too
         from distributed.client import ClosedClientError
 
@@ -209,11 +216,11 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
                 client.cancel(tasks, force=True)
 
 
-def _workers(client: Any, scheduler: str) -> list[str]:
+def _workers(client: Any) -> list[str]:
     try:
-        workers = sorted(client.nthreads(callback_timeout=_ANSWER))
+        workers = sorted(client.nthreads(callback_timeout=ANSWER))
     except OSError as error:
-        raise ClusterError(f"the scheduler {scheduler} does not answer") from error
+        raise ClusterError(f"the scheduler {client.scheduler.address} does not answer") from error
     if not workers:
         raise ClusterError("expected at least one worker, found none")
     return workers

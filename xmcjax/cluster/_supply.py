@@ -180,8 +180,7 @@ class Supply:
             delivery.targets.clear()
 
     def _look_at_tasks(self, delivery: _Delivery, workers: Workers) -> None:
-        reads = callable(self._matrices)
-        silent = workers.silent(_READING if reads else SILENCE)
+        silent = workers.silent(_READING if callable(self._matrices) else SILENCE)
         # what a stopped worker holds does not come; of one that has died the scheduler knows
         stuck = delivery.holder in workers.threads and delivery.holder in silent
         for place, task in list(delivery.tasks.items()):
