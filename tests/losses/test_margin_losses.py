@@ -130,3 +130,24 @@ def test_margins_of_whole_numbers_are_real_ones(name, dtype):
     for f in (loss.value, loss.grad, loss.curv):
         np.testing.assert_allclose(f(m), f(m.astype(np.float64)), rtol=1e-6)
     assert loss.value(-3) == loss.value(-3.0)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32])
+@pytest.mark.parametrize("name", losses.MARGIN_LOSSES)
+def test_scores_and_duals_of_whole_numbers_are_real_ones(name, dtype):
+    """The margin of the least number, and the square of a dual, are beyond the dtype."""
+    loss, most = losses.MARGIN_LOSSES[name], np.iinfo(dtype)
+    s, y = np.array([most.min, most.max, 0], dtype), np.array([-1, 1, -1], dtype)
+    for f in (loss.score_value, loss.score_grad, loss.score_curv):
+        np.testing.assert_allclose(f(s, y), f(s.astype(float), y.astype(float)), rtol=1e-6)
+    np.testing.assert_allclose(loss.score_value(np.uint8([3]), -1), loss.score_value(3.0, -1))
+    duals = np.array([most.min, -1, 0, most.max], dtype)
+    for given in (duals, jnp.asarray(duals)):
+        np.testing.assert_allclose(loss.conjugate(given), loss.conjugate(duals.astype(float)), rtol=1e-6)
+
+
+def test_the_huber_hinge_multiplies_no_two_margins():
+    assert HuberHinge(delta=1000.0).value(jnp.float16(-500)) == np.float16(125.5)
+    far = jnp.float32([-1e20, -jnp.inf])
+    np.testing.assert_allclose(HuberHinge(delta=1e25).value(far), [5e14, np.inf], rtol=1e-6)
+    assert np.all(jax.vmap(jax.grad(losses.huber_hinge.value))(far) == -1)

@@ -28,6 +28,13 @@ def test_values(penalty):
 
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=repr)
+def test_the_derivative_of_a_value_is_no_push_from_zero(penalty):
+    """0 is the least value: a weight that starts there and has no data stays there in a gradient method."""
+    slope = jax.vmap(jax.grad(penalty.value))(jnp.asarray([0.0, -0.0, -2.0, 2.0]))
+    assert slope[0] == slope[1] == 0 and slope[2] == -slope[3] < 0
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, ids=repr)
 @pytest.mark.parametrize(("h", "lam"), [(0.3, 1.0), (1.0, 0.2), (50.0, 3.0)])
 def test_the_minimiser_is_the_best_of_many(penalty, h, lam):
     grid = np.linspace(-6, 6, 240_001)

@@ -133,7 +133,7 @@ def lee_lin_wahba_conjugate(duals, labels, *, where=None) -> jax.Array:
 
 
 def _weston_watkins(rows: Rows):
-    return gains.hinges(1 + rows.margins())
+    return gains.hinges(1 + (rows.values - rows.at_label()[..., None]), rows.others)
 
 
 def _weston_watkins_conjugate(rows: Rows):
@@ -142,7 +142,7 @@ def _weston_watkins_conjugate(rows: Rows):
 
 
 def _lee_lin_wahba(rows: Rows):
-    return gains.hinges(1 + jnp.where(rows.others, rows.values, -jnp.inf))
+    return gains.hinges(1 + rows.values, rows.others)
 
 
 def _lee_lin_wahba_conjugate(rows: Rows):

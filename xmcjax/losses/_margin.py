@@ -39,12 +39,15 @@ class MarginLoss(LaneLoss):
     negative_mean_target: ClassVar[float] = -2.0
 
     def score_value(self, s, y):
+        s, y = _real_numbers(s, y)
         return self.value(y * s)
 
     def score_grad(self, s, y):
+        s, y = _real_numbers(s, y)
         return y * self.grad(y * s)
 
     def score_curv(self, s, y):
+        s, y = _real_numbers(s, y)
         return self.curv(y * s)
 
     def value(self, m: jax.Array) -> jax.Array:
@@ -65,10 +68,16 @@ class MarginLoss(LaneLoss):
 
 
 def _real(m):
-    """Margins of whole numbers as real ones: a loss has fractions, and its square is beyond their range."""
+    """Whole numbers as real ones: a loss and its conjugate have fractions, and squares beyond their range."""
     if not hasattr(m, "dtype"):
         return float(m) if isinstance(m, int) else m
     return m.astype(float) if m.dtype.kind in "biu" else m
+
+
+def _real_numbers(s, y):
+    """Scores and their targets, as real numbers where the scores are whole ones."""
+    real = _real(s)
+    return (s, y) if real is s else (real, _real(y))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +107,7 @@ class SquaredHinge(MarginLoss, native=True):
 
     def conjugate(self, dual):
         # φ*(u) = u + u²/4 for u ≤ 0
+        dual = _real(dual)
         return jnp.where(dual > 0, jnp.inf, dual + dual * dual / 4)
 
 
@@ -131,6 +141,7 @@ class Logistic(MarginLoss, native=True):
 
     def conjugate(self, dual):
         # φ*(−p) = p log p + (1 − p) log(1 − p) for 0 ≤ p ≤ 1
+        dual = _real(dual)
         inside = jnp.clip(-dual, 0, 1)
         value = -entr(inside) - entr(1 - inside)
         return jnp.where((dual < -1) | (dual > 0), jnp.inf, value)
@@ -171,7 +182,8 @@ class HuberHinge(MarginLoss, native=True):
     def value(self, m):
         s = jnp.maximum(1 - _real(m), 0)
         q = jnp.minimum(s, self.delta)
-        return q * (s - q / 2) / self.delta
+        # q²/2δ + (s − q): no product of two margins, which could overflow
+        return q * (q / self.delta) / 2 + (s - q)
 
     def grad(self, m):
         return -jnp.clip(1 - _real(m), 0, self.delta) / self.delta
@@ -184,6 +196,7 @@ class HuberHinge(MarginLoss, native=True):
 
     def conjugate(self, dual):
         # φ*(u) = u + δu²/2 for −1 ≤ u ≤ 0
+        dual = _real(dual)
         return jnp.where((dual < -1) | (dual > 0), jnp.inf, dual + self.delta * dual * dual / 2)
 
 
@@ -212,6 +225,7 @@ class Hinge(MarginLoss):
 
     def conjugate(self, dual):
         # φ*(u) = u for −1 ≤ u ≤ 0
+        dual = _real(dual)
         # The product has the native byte order; JAX ignores that of an array in a second call of one shape.
         return jnp.where((dual < -1) | (dual > 0), jnp.inf, 1 * dual)
 

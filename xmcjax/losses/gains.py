@@ -27,9 +27,15 @@ from xmcjax.losses._largest import largest, membership
 Variant = Literal["alpha", "beta"]
 
 
-def hinges(h) -> Any:
-    """The sum of the hinges, [...]."""
-    return positive(h).sum(axis=-1)
+def hinges(h, among=None) -> Any:
+    """The sum of the hinges, [...].
+
+    Args:
+        h: of the formula.
+        among: the classes that count, bool [..., m], in place of −∞ for the others: XLA makes fewer passes.
+    """
+    terms = positive(h)
+    return (terms if among is None else jnp.where(among, terms, 0)).sum(axis=-1)
 
 
 def squared_hinges(h) -> Any:

@@ -20,7 +20,8 @@ class _Mixture(Penalty):
 
     def value(self, w):
         a = self.parameter
-        return a * jnp.abs(w) + (1 - a) / 2 * w * w
+        # |w| as w sign w, whose derivative at 0 is 0: that of JAX's abs is 1, which would push every weight
+        return a * (w * jnp.sign(w)) + (1 - a) / 2 * w * w
 
     def violation(self, g, w, lam):
         a = self.parameter
