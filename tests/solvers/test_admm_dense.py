@@ -228,7 +228,10 @@ def test_what_comes_first_is_what_is_expected_to_cost_less(C):
     )
     for options, why in (
         (dict(gamma=1.0), "epochs come first: native steps for all rows at once have no smoothing"),
-        (dict(variant="entropy"), "epochs come first, 100 of them at most: the loss is an entropy"),
+        (
+            dict(variant="entropy"),
+            "L-BFGS for the weights comes first: the loss is smooth, and features are not sparse",
+        ),
     ):
         assert topk_sdca.solve(X[:40], y[:40], 3, **options).reason == why
     found = topk_sdca.solve(sp.eye_array(2001, format="csr"), np.arange(2001) % 3)

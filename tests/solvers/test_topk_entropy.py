@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
-from tests.support.internals import admm, certified, entropic
+from tests.support.internals import entropic
 from tests.support.problems import svm_problem
-from tests.support.topk import minimum, plogp
+from tests.support.topk import plogp
 from xmcjax import linops, losses
 from xmcjax.solvers import Status, multinomial, topk_sdca
 
@@ -70,29 +69,6 @@ def test_the_row_map_takes_few_passes(k, monkeypatch):
     with jax.disable_jit():
         u = entropic.entropic(jnp.asarray(a), jnp.asarray(c), k)
     assert len(passes) <= 25 and np.all(np.isfinite(np.delete(u, 1, axis=0)))
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("k", [1, 3])
-def test_steps_for_all_rows_at_once(k, weighted):
-    X, y = svm_problem(n=24, m=5)
-    C = np.random.default_rng(6).random(24) if weighted else 0.7
-    found = admm(X, y, 5, "topk_entropy", C, k)(sp.csr_array((24, 5)), 1e-9, 5000)
-    assert found.gap <= 1e-9
-    proof = certified(X, y, found.alpha, "topk_entropy", C, 1e-8, found.W, k)
-    assert proof.gap <= 1e-8 and proof.primal == pytest.approx(
-        minimum(X, y, "topk_entropy", k, 0.0, C), rel=1e-7
-    )
-
-
-def test_what_takes_too_many_epochs_is_solved_by_steps_for_all_rows():
-    X, y = svm_problem(n=50, d=8, m=5)
-    rows = sp.csr_matrix(100 * X * (abs(X) > 1.2))
-    epochs = topk_sdca.solve(rows, y, 1, 70.0, variant="entropy", max_epochs=100)
-    assert epochs.reason.startswith("epochs come first, 100 of them at most")
-    assert epochs.status == Status.MAX_STEPS
-    found = topk_sdca.solve(100 * X, y, 1, 70.0, variant="entropy")
-    assert found.status == Status.CONVERGED and found.gap <= 1e-3 and 100 < found.epochs < 300
 
 
 def test_of_one_class_it_is_the_multinomial_regression():

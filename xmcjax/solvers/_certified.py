@@ -72,6 +72,16 @@ class Certified(NamedTuple):
         gap = difference / abs(self.primal) if self.primal else 0.0
         return gap if np.isfinite(gap) else np.inf
 
+    @property
+    def rank(self) -> float:
+        """What is least for the best weights of the same dual variables: the gap.
+
+        Where D is not above 0, a larger P has the smaller gap, and it is P.
+        """
+        if self.dual > 0:
+            return self.gap
+        return self.primal if np.isfinite(self.primal) else np.inf
+
 
 def certified(
     X,
@@ -116,13 +126,13 @@ def certified(
             return Certified(W, alpha, primal, dual, rounding)
 
         def best_at(weights: list[np.ndarray]) -> tuple[Certified, np.ndarray]:
-            return min(((at(W, 1.0), W) for W in weights), key=lambda found: found[0].gap)
+            return min(((at(W, 1.0), W) for W in weights), key=lambda found: found[0].rank)
 
         given = of_variables if W is None else _of_each(W) if twice else [W]
         best, exact = best_at(given)
         if W is not None and not best.gap <= tol:
             other = best_at(of_variables)
-            if other[0].gap < best.gap:
+            if other[0].rank < best.rank:
                 best, exact = other
         if best.gap > tol and np.isfinite(best.gap):
             first, eps = best.primal, float(np.finfo(best.W.dtype).eps)
@@ -134,7 +144,7 @@ def certified(
                 other = at(exact, 1 + longer)
                 if not narrow:
                     other = other._replace(rounding=other.rounding + _SUMS * eps * other.primal)
-                best = min(best, other, key=lambda found: found.gap)
+                best = min(best, other, key=lambda found: found.rank)
                 if number == 1:
                     # P is convex: it falls by this at most, or by twice as much, as W is rounded
                     most = 2 * (first - best.primal) * lengths[-1] / longer
@@ -193,7 +203,7 @@ def certified_kernel(
 
     with np.errstate(over="ignore", invalid="ignore"):
         best = at(form.coefficients(alpha.toarray(), y))
-        if a is not None and (other := at(a, best.dual)).gap < best.gap:
+        if a is not None and (other := at(a, best.dual)).rank < best.rank:
             best = other
     return best
 

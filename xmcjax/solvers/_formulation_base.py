@@ -82,6 +82,10 @@ class Formulation:
         """φ(h), [...]."""
         return gains.hinges(h)
 
+    def losses_and_slopes(self, h: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """φ(h), [n], and ∇φ(h), which is α/C where h is best, [n, m], of gains [n, m] and a smooth φ."""
+        raise NotImplementedError
+
     def kinks(self, h, within, k=1):
         """How many kinks of φ the gains h of NumPy have within a distance of them, [...]."""
         return (np.abs(h) <= within[..., None]).sum(axis=-1)

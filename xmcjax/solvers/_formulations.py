@@ -54,6 +54,7 @@ import scipy.sparse as sp
 
 from xmcjax._sizes import repeated, rows_behind
 from xmcjax.losses import gains, topk_entropy
+from xmcjax.native import awaited
 from xmcjax.projections import simplex, topk_simplex
 from xmcjax.solvers._entropic import entropic
 from xmcjax.solvers._formulation_base import (
@@ -293,11 +294,14 @@ class TopKEntropy(TopKAlpha):
     def losses(self, h, k=1):
         if not isinstance(h, np.ndarray):
             return _topk_entropy(h, k)
-        flat = h.reshape(-1, h.shape[-1])
-        behind = rows_behind(flat.shape)
+        # not a program of its own, which would take longer to compile than the slopes to make
+        return self.losses_and_slopes(h.reshape(-1, h.shape[-1]), k)[0].reshape(h.shape[:-1])
+
+    def losses_and_slopes(self, h: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        behind = rows_behind(h.shape)
         with jax.enable_x64(True):
-            of_rows = np.asarray(_compiled_entropy(repeated(flat, behind), k))
-        return of_rows[: len(flat)].reshape(h.shape[:-1])
+            losses, slopes = awaited(_compiled_entropy, repeated(h, behind), k)
+        return np.asarray(losses)[: len(h)], np.asarray(slopes)[: len(h)]
 
     def kinks(self, h, within, k=1):
         return np.zeros(h.shape[:-1])
@@ -318,8 +322,6 @@ class TopKEntropy(TopKAlpha):
         return -float(terms.sum() + _plogp(of_rows - s, of_rows).sum())
 
     def row_map(self, b, y, sigma, C, k=1):
-        if isinstance(b, np.ndarray):
-            return np.asarray(self.row_map(jnp.asarray(b), y, sigma, C, k))
         # in u = a/r, divided by σ r; a row of r = 0 has no dual variables
         r = jnp.broadcast_to(jnp.asarray(C, b.dtype), (*b.shape[:-1], 1))
         u = entropic(b / sigma - 1, jnp.where(r > 0, r, 1) / sigma, k)
@@ -336,7 +338,10 @@ def _topk_entropy(h, k: int):
     return topk_entropy(jnp.where(own, 0, h - 1), jnp.argmax(own, axis=-1), k)
 
 
-_compiled_entropy = jax.jit(_topk_entropy, static_argnums=1)
+@functools.partial(jax.jit, static_argnums=1)
+def _compiled_entropy(h, k: int):
+    losses, pulled = jax.vjp(functools.partial(_topk_entropy, k=k), h)
+    return losses, pulled(jnp.ones_like(losses))[0]
 
 
 def _plogp(p, r) -> Any:

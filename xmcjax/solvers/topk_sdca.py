@@ -46,7 +46,7 @@ from xmcjax._fork import needs_threads_of_jax
 from xmcjax._platform import host_bound
 from xmcjax._sizes import with_rows
 from xmcjax.linops import LinOp
-from xmcjax.solvers import _admm_dense, instance_dual, multiclass_dual
+from xmcjax.solvers import _admm_dense, _lbfgs_weights, instance_dual, multiclass_dual
 from xmcjax.solvers._base import Status
 from xmcjax.solvers._common_size import of_common_size
 from xmcjax.solvers._expected_costs import Costs, expected
@@ -78,8 +78,8 @@ _PATIENCE = 400
 # Where features are dense and steps for all rows at once are not the first: epochs at least before they
 # take over, and the part of the epochs allowed that is left to them at least.
 _LEAST, _SHARE = 20, 0.8
-# Dual variables up to which there are steps for all rows at once of the entropy, and the epochs before them.
-_ENTROPIC, _EPOCHS = 1 << 16, 100
+# Epochs of the entropy before L-BFGS where features are sparse: text needs three to six.
+_EPOCHS = 10
 # Weights up to which the solver of Crammer and Singer's SVM has Newton's method, and the part of the epochs
 # that are allowed which is left to it.
 _WEIGHTS, _LAST = 1200, 0.5
@@ -190,7 +190,7 @@ def _operator(X):
 
 
 def _epochs_first(
-    op: LinOp | Gram, costs: Costs, entries: int | None, max_epochs: int, *, smooth: bool, entropy: bool
+    op: LinOp | Gram, costs: Costs, entries: int | None, max_epochs: int, *, smooth: bool
 ) -> tuple[int, str]:
     """Epochs before steps for all rows at once take over, and why so many."""
 
@@ -203,14 +203,18 @@ def _epochs_first(
         most = worth(_PATIENCE)
         of = "inner products" if entries is None else "sparse"
         return most, f"epochs come first, {most} of them at most where more are allowed: features are {of}"
-    if entropy:
-        reason = f"epochs come first, {_EPOCHS} of them at most: the loss is an entropy"
-        return min(_EPOCHS, max_epochs), reason
     if not linops.native_ready():
         return worth(_LEAST), "epochs come first: native steps for all rows at once are missing"
     if smooth:
         return worth(_LEAST), "epochs come first: native steps for all rows at once have no smoothing"
     return 0 if costs.steps < costs.epochs else worth(_LEAST), costs.reason
+
+
+def _epochs_of_entropy(entries: int | None) -> tuple[int, str]:
+    """Epochs before L-BFGS takes over, and why so many."""
+    if entries is None:
+        return 0, "L-BFGS for the weights comes first: the loss is smooth, and features are not sparse"
+    return _EPOCHS, f"epochs come first, {_EPOCHS} of them before L-BFGS for the weights: features are sparse"
 
 
 def _filled(
@@ -268,10 +272,10 @@ def solve(
 ) -> Solution:
     """Trains one top-k SVM: by epochs, and where it needs many by steps for all rows at once.
 
-    There are such steps where rows or features are few, and dual variables of the entropy too. Where k is 1,
-    without a smoothing and with one weight for all rows, half of the epochs are left to
-    :func:`xmcjax.solvers.multiclass_dual.run` if d · m is at most 1,200: Newton's method ends
-    what features far from 0, or of different sizes, make hard.
+    There are such steps where rows or features are few; of the entropy those of L-BFGS for the weights, which
+    come first where features are dense. Where k is 1, without a smoothing and with one weight for all rows,
+    half of the epochs are left to :func:`xmcjax.solvers.multiclass_dual.run` if d · m is at most 1,200:
+    Newton's method ends what features far from 0, or of different sizes, make hard.
 
     Args:
         X: features [n, d], sparse or dense, or inner products, as `instance_dual.Gram`.
@@ -279,7 +283,8 @@ def solve(
             for all rows at once are made in NumPy, where without them there may be native ones.
         tol: relative duality gap (P − D)/P at which training ends. The gap that counts is worked out in
             float64 for the weights that are returned.
-        max_epochs: of all rows; ten of the steps for all rows at once count as one.
+        max_epochs: of all rows; ten of the steps for all rows at once count as one, and one evaluation of
+            L-BFGS.
         seed: of the orders of the epochs.
         start: dual variables [n, m] to start from, such as those of a solution with another C; brought into
             the dual set first. None for 0.
@@ -307,18 +312,22 @@ def solve(
             of_rows = float(of_rows[0])
     begin, observe = starting_point(start, y, m, form, of_rows, k), observed(observe)
     search, made = Search(X, y, form, of_rows, tol, k, start=begin), 0
-    # a visit of the entropy costs far more than what further sweeps save, and its row map more still
-    entropy = variant == "entropy"
-    splits = _admm_dense.fits(n, d, m) and (not entropy or n * m <= _ENTROPIC)
-    hands_over = k == 1 and not form.smooth and isinstance(of_rows, float) and not isinstance(X, Gram)
-    hands_over &= splits and d * m <= _WEIGHTS and linops.native_ready() and tol > 0
+    entropy, of_products = variant == "entropy", isinstance(X, Gram)
+    fits = _admm_dense.fits(n, d, m)
+    # where all rows are taken at once: with a smooth loss by L-BFGS, else by the alternating direction method
+    at_once = _lbfgs_weights.fits(n, d, m, entries) if entropy and not of_products else fits
+    hands_over = k == 1 and not form.smooth and isinstance(of_rows, float) and not of_products
+    hands_over &= at_once and d * m <= _WEIGHTS and linops.native_ready() and tol > 0
     here = math.ceil((1 - _LAST) * max_epochs) if hands_over else max_epochs
     patience = min(here, np.iinfo(np.int32).max)
     reason = "epochs alone: rows and features, or dual variables, are too many for steps for all rows at once"
-    if splits:
-        size = float(np.mean(of_rows * np.asarray(lane.squared_norms, np.float64)))
-        costs = expected(n, d, m, size, max(tol, 1e-12), entries)
-        most, reason = _epochs_first(op, costs, entries, max_epochs, smooth=form.smooth, entropy=entropy)
+    if at_once:
+        if entropy:
+            most, reason = _epochs_of_entropy(entries)
+        else:
+            size = float(np.mean(of_rows * np.asarray(lane.squared_norms, np.float64)))
+            costs = expected(n, d, m, size, max(tol, 1e-12), entries)
+            most, reason = _epochs_first(op, costs, entries, max_epochs, smooth=form.smooth)
         patience = min(patience, most)
     if patience:
         hp = HParams(tol=tol, max_epochs=patience, sweeps=1 if entropy else HParams.sweeps)
@@ -332,18 +341,19 @@ def solve(
         state, proved = instance_dual.solved(filled, hp, seed, begin, told)
         status, made = Status(int(state.status[0])), int(state.epochs[0])
         search.keep(proved._replace(alpha=proved.alpha[:n]))
-    if not patience or (search.unsolved and splits and made < here):
+    if not patience or (search.unsolved and at_once and made < here):
         K = np.asarray(op.K) if isinstance(op, Gram) else None
         features = X if K is None else abandonable(lambda: _admm_dense.basis_of_products(K))
-        steps = _admm_dense.Method(features, y, m, form, of_rows, k, observe=observe, made=lambda: made)
+        method = _lbfgs_weights.Method if entropy else _admm_dense.Method
+        steps = method(features, y, m, form, of_rows, k, observe=observe, made=lambda: made)
 
-        def admm(target: float, alpha: sp.csr_array) -> Ended:
+        def in_passes(target: float, alpha: sp.csr_array) -> Ended:
             nonlocal made
             ended, passes = steps.in_passes(alpha, target, here - made)
-            made += math.ceil(passes)
+            made = min(made + math.ceil(passes), here)
             return ended
 
-        search.attempt(admm, lambda: here - made)
+        search.attempt(in_passes, lambda: here - made)
         status = search.status(max_epochs - made)
     if hands_over and search.unsolved and made < max_epochs:
         options = dict(C=of_rows, classes=m, tol=tol, max_epochs=max_epochs - made, seed=seed, start=start)

@@ -1,0 +1,121 @@
+"""L-BFGS for the weights of the top-k entropy: its gap, its coordinates, and what it is handed."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tests.support.internals import certified
+from tests.support.problems import svm_problem
+from tests.support.topk import minimum
+from xmcjax.solvers import Status, topk_sdca
+from xmcjax.solvers.instance_dual import Gram
+
+lbfgs = importlib.import_module("xmcjax.solvers._lbfgs_weights")
+SETS = importlib.import_module("xmcjax.solvers._formulations").SETS
+NONE = sp.csr_array((0, 0))
+
+
+def entropy(X, y, m, C, k, **options):
+    return lbfgs.Method(X, y, m, SETS["topk_entropy"], C, k, **options)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_it_ends_at_the_minimum_with_the_gap_that_is_certified(form, k, weighted):
+    X, y = svm_problem(n=24, m=5)
+    C = np.random.default_rng(6).random(24) if weighted else 0.7
+    for tol in (1e-2, 1e-9):
+        found, passes = entropy(form(X), y, 5, C, k).in_passes(NONE, tol, 500)
+        assert found.gap <= tol and 1 < passes < 100
+        proof = certified(X, y, found.alpha, "topk_entropy", C, tol, found.W, k)
+        # ½ ‖∇P‖² is the gap of these dual variables
+        assert proof.gap == pytest.approx(found.gap, rel=1e-6, abs=1e-12)
+    assert proof.primal == pytest.approx(minimum(X, y, "topk_entropy", k, 0.0, C), rel=1e-7)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_gradient_is_that_of_the_objective(wide):
+    """In every kind of coordinates, by differences."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(12, 30) if wide else (30, 6)), np.arange(12 if wide else 30) % 4
+    kinds = {"columns": sp.csr_array(X), "eigenvectors": X}
+    for name, features in kinds.items():
+        steps = entropy(features, y, 4, 0.5, 2)
+        u = rng.normal(size=len(steps._at.scale) * 4)
+        _, gradient = steps._evaluate(u)
+        for place in range(0, len(u), 5):
+            h = np.zeros_like(u)
+            h[place] = 1e-6
+            slope = (steps._evaluate(u + h)[0] - steps._evaluate(u - h)[0]) / 2e-6
+            assert slope == pytest.approx(gradient[place], rel=1e-5, abs=1e-6), name
+        # and back from weights to coordinates, of what the rows see of them
+        Z = steps._at.rows @ u.reshape(-1, 4)
+        np.testing.assert_allclose(features @ steps._at.weights(u), Z, atol=1e-9)
+        again = steps._at.of_weights(steps._at.weights(u))
+        np.testing.assert_allclose(steps._at.rows @ again.reshape(-1, 4), Z, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["dense", "products", "float32"])
+def test_features_of_different_sizes_far_from_0(kind):
+    rng = np.random.default_rng(5)
+    y = rng.integers(0, 6, 300)
+    X = (rng.normal(size=(300, 9)) + rng.normal(size=(6, 9))[y]) * np.exp(2 * rng.normal(size=9)) + 20
+    X = X.astype(np.float32) if kind == "float32" else X
+    given = Gram(X @ X.T) if kind == "products" else X
+    found = topk_sdca.solve(given, y, 2, 30.0, variant="entropy")
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3 and found.epochs < 400
+    assert found.reason.startswith("L-BFGS for the weights comes first")
+    W = X.T @ found.W if kind == "products" else found.W
+    assert certified(X, y, found.alpha, "topk_entropy", 30.0, 1e-3, W.astype(float), 2).gap <= 1.01e-3
+
+
+def test_sparse_features_have_epochs_first():
+    X, y = svm_problem(n=50, d=30, m=5)
+    rows = sp.csr_matrix(100 * X * (abs(X) > 1.5))
+    epochs = topk_sdca.solve(rows, y, 1, 70.0, variant="entropy", max_epochs=10)
+    assert epochs.reason.startswith("epochs come first, 10 of them") and epochs.status == Status.MAX_STEPS
+    found = topk_sdca.solve(rows, y, 1, 70.0, variant="entropy")
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3 and 10 < found.epochs < 500
+
+
+def test_where_columns_are_slow_a_basis_follows(monkeypatch):
+    """From the weights that were reached, in as few evaluations as are left."""
+    monkeypatch.setattr(lbfgs, "_PATIENCE", 5)
+    X, y = svm_problem(n=40, d=8, m=4)
+    X = sp.csr_array(X * np.logspace(-2, 2, 8))
+    steps, told = entropy(X, y, 4, 10.0, 2, observe=lambda progress: told.append(progress.passes)), []
+    found, passes = steps.in_passes(NONE, 1e-6, 300)
+    assert found.gap <= 1e-6 and passes < 200 and told == sorted(told) and told[-1] <= passes
+    assert not steps._columns_first
+    proof = certified(X, y, found.alpha, "topk_entropy", 10.0, 1e-6, found.W, 2)
+    assert proof.gap == pytest.approx(found.gap, rel=1e-4, abs=1e-12)
+
+
+def test_a_start_saves_evaluations_and_a_later_call_goes_on():
+    X, y = svm_problem(n=60, d=8, m=5)
+    found = topk_sdca.solve(X, y, 2, 1.0, variant="entropy", tol=1e-8)
+    near = topk_sdca.solve(X, y, 2, 1.01, variant="entropy", tol=1e-4, start=found.alpha)
+    far = topk_sdca.solve(X, y, 2, 1.01, variant="entropy", tol=1e-4)
+    assert near.epochs < far.epochs and near.primal == pytest.approx(far.primal, rel=2e-4)
+    steps = entropy(X, y, 5, 1.0, 2)
+    first, _ = steps.in_passes(NONE, 1e-3, 100)
+    then, passes = steps.in_passes(NONE, 1e-3, 100)
+    assert passes <= 2 and then.gap <= first.gap
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 7])
+def test_where_it_is_cut_short_the_weights_are_the_best_that_were_seen(epochs):
+    """With weights far from the optimum those of the dual variables are longer by orders of magnitude."""
+    X, y = svm_problem(n=60, d=8, m=5)
+    seen = []
+    found = topk_sdca.solve(
+        50 * X, y, 2, 10.0, variant="entropy", max_epochs=epochs, tol=1e-9, observe=seen.append
+    )
+    assert found.status == Status.MAX_STEPS and found.epochs == epochs
+    assert found.primal <= 600 * np.log(5) * (1 + 1e-9)  # that of W = 0
+    assert all(progress.alpha().shape == (60, 5) for progress in seen)

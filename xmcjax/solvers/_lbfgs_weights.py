@@ -1,0 +1,204 @@
+"""L-BFGS for the weights where the loss is smooth; the dual variables of a point come with its gradient.
+
+    P(W) = ½ ‖W‖² + Σ_i C_i φ(h_i),   α_i = C_i ∇φ(h_i),   ∇P(W) = W − W(α),   W(α) = Xᵀ coefficients(α).
+
+For these α the inequality of Fenchel and Young is an equality in each row, so that the duality gap is
+
+    P(W) − D(α) = ½ ‖W − W(α)‖² = ½ ‖∇P(W)‖².
+
+Features of different sizes, or far from 0, make L-BFGS slow. It works on U with W = S U, S² = 1/(1 + C λ/m²),
+in the basis of the eigenvectors of XᵀX, whose eigenvalues are λ: the Hessian in U is far closer to I. Where
+such a basis takes longer to make than some dozens of steps, the columns of X with their squared norms are
+tried first. The factor of λ was found by measurement: 1/m takes half as many steps more.
+
+The steps are SciPy's: Byrd, Lu, Nocedal and Zhu, "A limited memory algorithm for bound constrained
+optimization", 1995.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmcjax._cores import blas_threads
+from xmcjax.solvers import _admm_dense
+from xmcjax.solvers._admm_blocks import Basis
+from xmcjax.solvers._formulations import Formulation
+from xmcjax.solvers._host_loop import abandonable
+from xmcjax.solvers._progress import Observe, Progress
+from xmcjax.solvers._search import Ended
+
+# What the method is called.
+_NAME = "L-BFGS for the weights"
+# Pairs of steps and gradients that are kept, and bytes that all arrays together may take.
+_PAIRS, _BYTES = 10, 2 << 30
+# Evaluations that cost as much as a basis of eigenvectors may, and those with columns before one is made all
+# the same.
+_WORTH, _PATIENCE = 50, 200
+
+
+def fits(n: int, d: int, m: int, entries: int | None = None) -> bool:
+    """Whether the arrays are small enough, of features with so many entries; None where all are stored."""
+    stored = n * d if entries is None else entries
+    return 8 * (2 * stored + 6 * n * m + (2 * _PAIRS + 6) * d * m) <= _BYTES
+
+
+class _Point(NamedTuple):
+    """Weights in the coordinates of the steps, and what belongs to them."""
+
+    u: np.ndarray  #: U, flat
+    gap: float  #: relative, (P − D) / P
+    alpha: np.ndarray  #: [n, m]
+
+
+class _Coordinates:
+    """X S in a basis of the features.
+
+    Args:
+        X: [n, d], CSR or dense; None with a basis that has rows.
+        basis: of eigenvectors; None for the columns of X.
+        factor: of λ in 1/S².
+    """
+
+    def __init__(self, X, basis: Basis | None, factor: float):
+        if basis is None:
+            rows = X.astype(np.float64, copy=False)
+            squares = (rows * rows if isinstance(rows, np.ndarray) else rows.multiply(rows)).sum(axis=0)
+            self._rotation = None
+        else:
+            self._rotation, rows, squares = basis.rotation, basis.part(slice(None)), basis.eigenvalue
+        self.scale = 1 / np.sqrt(1 + factor * np.asarray(squares).reshape(-1, 1))
+        scale = self.scale.T
+        self.rows: Any = rows * scale if isinstance(rows, np.ndarray) else rows.multiply(scale).tocsr()
+
+    def weights(self, u: np.ndarray) -> np.ndarray:
+        """W [d, m]."""
+        W = self.scale * u.reshape(len(self.scale), -1)
+        return W if self._rotation is None else self._rotation @ W
+
+    def of_weights(self, W: np.ndarray) -> np.ndarray:
+        """U of W in the span of the basis, flat."""
+        return ((W if self._rotation is None else self._rotation.T @ W) / self.scale).ravel()
+
+    def of_coefficients(self, a: np.ndarray) -> np.ndarray:
+        """U of W = Xᵀ a, flat."""
+        return (self.rows.T @ a / self.scale**2).ravel()
+
+
+class Method:
+    """The steps.
+
+    Args:
+        X: [n, d], CSR or dense; or the basis of inner products, whose weights are coefficients of rows.
+        y: the class of each row, [n].
+        m: number of classes.
+        form: the formulation.
+        C: weight of the losses, a number, or one for each row, [n].
+        k: of the top-k losses.
+        observe: called after every step with how far it is; or None.
+        made: gives the passes that were made before, in other calls too.
+    """
+
+    def __init__(
+        self,
+        X,
+        y: np.ndarray,
+        m: int,
+        form: Formulation,
+        C,
+        k: int,
+        observe: Observe | None = None,
+        made: Callable[[], float] = lambda: 0.0,
+    ):
+        self._X, self._y, self._m, self._form, self._k = X, y, m, form, k
+        self._C = np.broadcast_to(np.asarray(C, np.float64), y.shape)[:, None]
+        self._observe, self._made = observe, made
+        self._factor = float(self._C.mean()) / m**2
+        self._point = _Point(np.empty(0), np.inf, np.empty((0, m)))
+        self._evaluations = 0
+        #: whether columns are tried before a basis
+        self._columns_first = False
+        if isinstance(X, Basis):
+            basis = X
+        else:
+            n, d = X.shape
+            possible = _admm_dense.fits(n, d, m)
+            # an evaluation is 4 n d m multiplications; those of eigenvectors are slower
+            cheap = not sp.issparse(X) and 27 * min(n, d) ** 3 <= _WORTH * 4 * n * d * m
+            self._columns_first = possible and not cheap
+            basis = self._basis() if possible and cheap else None
+        self._at = _Coordinates(X, basis, self._factor)
+
+    def _basis(self) -> Basis:
+        X = self._X.toarray() if sp.issparse(self._X) else self._X
+        return abandonable(lambda: _admm_dense.basis_of(X))
+
+    def in_passes(self, alpha: sp.csr_array, tol: float, most: float) -> tuple[Ended, float]:
+        """Steps until the gap is small enough, and how many passes were made: an evaluation is one.
+
+        Args:
+            alpha: dual variables [n, m] to start from, of shape [0, 0] for 0; a later call goes on where the
+                last one ended.
+            tol: relative duality gap at which they end.
+            most: passes at most.
+        """
+        self._evaluations = 0
+        with blas_threads(1), np.errstate(over="ignore", invalid="ignore"):
+            if not self._point.u.size:
+                a = self._form.coefficients(alpha.toarray(), self._y) if alpha.size else None
+                size = len(self._at.scale) * self._m
+                self._evaluate(np.zeros(size) if a is None else self._at.of_coefficients(a))
+            self._steps(tol, min(most, _PATIENCE) if self._columns_first else most)
+            if self._columns_first and self._point.gap > tol and self._evaluations < most:
+                W = self._at.weights(self._point.u)
+                self._columns_first, self._at = False, _Coordinates(self._X, self._basis(), self._factor)
+                self._evaluate(self._at.of_weights(W))
+                self._steps(tol, most)
+            found = self._point
+            ended = Ended(sp.csr_array(found.alpha), found.gap, self._at.weights(found.u))
+            return ended, self._evaluations
+
+    def _steps(self, tol: float, most: float) -> None:
+        """Steps from the last point, which they change, until so many evaluations were made."""
+        import scipy.optimize as optimize  # which takes a tenth of a second
+
+        left = int(min(most, np.iinfo(np.int32).max)) - self._evaluations
+        if self._point.gap <= tol or left < 1:
+            return
+
+        def accepted(u: np.ndarray) -> None:
+            if not np.array_equal(u, self._point.u):
+                self._evaluate(u)
+            point, passes = self._point, self._made() + self._evaluations
+            if self._observe is not None:
+                self._observe(Progress(_NAME, passes, point.gap, lambda: sp.csr_array(point.alpha)))
+            if point.gap <= tol:
+                raise StopIteration
+
+        ended = optimize.minimize(
+            self._evaluate,
+            self._point.u,
+            jac=True,
+            method="L-BFGS-B",
+            callback=accepted,
+            options=dict(maxcor=_PAIRS, maxiter=left, maxfun=left, ftol=0.0, gtol=0.0),
+        )
+        if not np.array_equal(ended.x, self._point.u):
+            self._evaluate(ended.x)
+
+    def _evaluate(self, u: np.ndarray) -> tuple[float, np.ndarray]:
+        """P and its gradient in U, flat; the point is kept."""
+        self._evaluations += 1
+        form, at, U = self._form, self._at, u.reshape(-1, self._m)
+        losses, slopes = form.losses_and_slopes(form.gains(at.rows @ U, self._y), self._k)
+        alpha, W = self._C * slopes, at.scale * U
+        primal = float(np.vdot(W, W)) / 2 + float(np.vdot(self._C, losses))
+        # of U: S ∇P(W), where S Xᵀ is the transpose of the scaled rows
+        gradient = at.scale * W - at.rows.T @ form.coefficients(alpha, self._y)
+        difference = gradient / at.scale
+        distance = float(np.vdot(difference, difference)) / 2
+        self._point = _Point(u.copy(), distance / primal if distance else 0.0, alpha)
+        return primal, gradient.ravel()
