@@ -29,6 +29,9 @@ from xmcjax.models import (
     ModelMismatchError,
     ShardWriter,
     is_trained,
+    read_kernel_model,
+    reserved,
+    write_kernel_model,
 )
 from xmcjax.solvers import Status
 
@@ -189,6 +192,38 @@ def test_a_writer_withdraws_what_it_has_begun_and_nothing_that_is_stored(tmp_pat
     assert withdrawn(tmp_path / "stored", shard_size=1, resume=True) == kept
     ShardWriter(tmp_path / "begun", META)._lock.release()
     assert withdrawn(tmp_path / "begun", resume=True) == {"manifest.json"}
+
+
+def kernel_model(directory, **more):
+    meta = {"n_features": 2, "n_labels": 2, "dtype": "float32"}
+    write_kernel_model(directory, meta, {"alpha": np.eye(2, dtype=np.float32)}, **more)
+
+
+def killed_at_once(directory):
+    """What is left of a model that was to be written at once."""
+    writer = ShardWriter(directory, META | {"parameters": {}}, shard_size=1, at_once=True)
+    writer.add(0, [0], np.float32([1]))
+    writer._lock.release()  # as the system does when a process ends
+    assert contents(directory).keys() == {"manifest.json", "shard-000000.safetensors"}
+
+
+def test_what_a_killed_writer_left_is_replaced_by_a_model_of_either_kind(tmp_path, expected):
+    killed_at_once(tmp_path)
+    with reserved(tmp_path):
+        kernel_model(tmp_path, held=True)
+    assert read_kernel_model(tmp_path).meta["n_labels"] == 2
+    (tmp_path / "manifest.json").unlink()
+    assert contents(write(tmp_path, at_once=True)) == expected
+
+
+@pytest.mark.parametrize("make", [kernel_model, lambda directory: write(directory, at_once=True)])
+def test_nothing_that_a_killed_writer_left_is_removed_beside_other_files(tmp_path, make):
+    killed_at_once(tmp_path)
+    (tmp_path / "thesis.tex").write_text("x")
+    before = contents(tmp_path)
+    with pytest.raises(FileExistsError, match=r"found a model \(nothing was changed\)$"):
+        make(tmp_path)
+    assert contents(tmp_path) == before
 
 
 def test_resume_removes_only_its_own_left_overs(tmp_path):

@@ -31,7 +31,7 @@ from xmcjax.models._lock import DirectoryLock
 from xmcjax.models._manifest import ARRAYS, KERNEL_FORMAT, MANIFEST, NAMES, TRANSFORMS
 from xmcjax.models._names import Names, decode
 from xmcjax.models._tensors import reading, transforms_of
-from xmcjax.models._vacant import check_place, check_vacant
+from xmcjax.models._vacant import check_place, check_vacant, clear_unfinished
 
 _SCHEMA_VERSION = 1
 
@@ -65,7 +65,8 @@ def write_kernel_model(
         held: whether the caller has :func:`reserved` the directory.
 
     Raises:
-        FileExistsError: the directory holds anything.
+        FileExistsError: the directory holds anything but what a writer of a model at once has left that was
+            killed.
         TypeError, ValueError: what cannot be stored.
         OSError: the directory cannot be made or written.
 
@@ -98,12 +99,8 @@ def write_kernel_model(
     check_place(directory)
     make_folder(directory)
     with DirectoryLock(directory, flag("held", held)):
-        names_there = set(os.listdir(directory))
-        left = {n for n in names_there if n in (ARRAYS, NAMES, TRANSFORMS) or _manifest.is_temporary(n)}
-        if names_there - left:
-            check_vacant(directory, resumable=False)
-        for name in left:  # of a run that was killed before it wrote the manifest
-            (directory / name).unlink()
+        check_vacant(directory, resumable=False, unfinished=True)
+        clear_unfinished(directory)
         for name, raw in (*files.items(), (MANIFEST, _manifest.sealed(content))):
             with atomic_write(directory / name) as file:
                 file.write(raw)

@@ -50,7 +50,7 @@ def check_vacant(
     check_place(directory)
     names = set(os.listdir(directory)) if directory.exists() else set()
     if unfinished:
-        names -= unfinished_files(directory, names)
+        names -= _unfinished_files(directory, names)
     if names:
         holds, hint = ", ".join(sorted(names)[:3]), ""
         how = _model_in(directory)
@@ -94,7 +94,14 @@ def _model_in(directory: Path) -> str | None:
     return "" if ours else None
 
 
-def unfinished_files(directory: Path, names: set[str]) -> set[str]:
+def clear_unfinished(directory: Path) -> None:
+    """Removes what a writer of a model at once has left that was killed."""
+    left = _unfinished_files(directory, set(os.listdir(directory)))
+    for name in sorted(left, key=lambda name: name != MANIFEST):  # what it named is nothing without it
+        (directory / name).unlink()
+
+
+def _unfinished_files(directory: Path, names: set[str]) -> set[str]:
     """The files of a model that was to be written at once and lacks labels, or its manifest."""
     beside = {name for name in names if name in (*BESIDE, ARRAYS) or _manifest.is_temporary(name)}
     if MANIFEST not in names:

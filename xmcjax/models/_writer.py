@@ -40,7 +40,7 @@ from xmcjax.models._outside import Outside, remove_unadopted
 from xmcjax.models._resumed import first_difference, intact
 from xmcjax.models._shard import Content, LabelWeights, checked_rows, checked_weights, of_labels, of_rows
 from xmcjax.models._tensors import transforms_bytes
-from xmcjax.models._vacant import BESIDE, check_place, check_vacant, unfinished_files
+from xmcjax.models._vacant import BESIDE, check_place, check_vacant, clear_unfinished
 
 # The command line writes this file beside a model (clock, host, options); the store never reads it.
 RUN_FILE = "run.json"
@@ -146,21 +146,16 @@ class ShardWriter:
         make_folder(self.directory)
         self._lock = DirectoryLock(self.directory, flag("held", held))
         try:
-            if self._at_once:
-                self._clear()
-            self._start(resume, resumable=not at_once)
+            if not resume:
+                check_vacant(self.directory, resumable=not at_once, unfinished=at_once)
+            if at_once:
+                clear_unfinished(self.directory)
+            self._start()
         except BaseException:
             self._lock.release()
             raise
 
-    def _clear(self) -> None:
-        left = unfinished_files(self.directory, set(os.listdir(self.directory)))
-        for name in sorted(left, key=lambda name: name != MANIFEST):  # what it named is nothing without it
-            (self.directory / name).unlink()
-
-    def _start(self, resume: bool, resumable: bool) -> None:
-        if not resume:
-            check_vacant(self.directory, resumable=resumable)
+    def _start(self) -> None:
         names = set(os.listdir(self.directory))
         if MANIFEST in names:
             self._continue(_manifest.read(self.directory / MANIFEST))
