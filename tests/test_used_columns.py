@@ -14,7 +14,7 @@ from tests.support.internals import multinomial_certificate, used_columns
 from tests.support.lanes import matrix, train
 from tests.support.memory import peak_of
 from xmcjax import MulticlassSVC, MultinomialLogisticRegression, OneVsAllClassifier, TopKSVC
-from xmcjax.estimators import OutOfTimeError, fit_with_state, state_of_run
+from xmcjax.estimators import Checkpoint, OutOfTimeError, fit_with_state
 from xmcjax.inits import Init, Starts
 from xmcjax.models import ArrayModel, decision_function, predict_topk
 from xmcjax.solvers import Status
@@ -170,11 +170,11 @@ def test_plain_jax_does_the_same(problem):
 def test_a_run_goes_on_where_its_time_was_over(problem, tmp_path):
     wide, _, _, y = problem
     model = MultinomialLogisticRegression("lbfgs", tol=1e-6)
-    state = state_of_run(tmp_path / "state", {"C": 1.0}, time.monotonic())
+    state = Checkpoint(tmp_path / "state", {"C": 1.0}, time.monotonic())
     assert not state.begin(resume=False)
     with pytest.raises(OutOfTimeError):
         fit_with_state(model, wide, y, state)
-    state = state_of_run(tmp_path / "state", {"C": 1.0})
+    state = Checkpoint(tmp_path / "state", {"C": 1.0})
     assert state.begin(resume=True)
     fit_with_state(model, wide, y, state)
     assert model.history_[0].steps > 0
@@ -186,7 +186,7 @@ def test_a_run_goes_on_where_its_time_was_over(problem, tmp_path):
 def test_weights_that_end_a_run_are_kept_where_its_time_is_over(problem, tmp_path, monkeypatch):
     """Those of the certificate, which are no iteration of the method."""
     wide, _, _, y = problem
-    state = state_of_run(tmp_path / "state", {"C": 1.0})
+    state = Checkpoint(tmp_path / "state", {"C": 1.0})
     assert not state.begin(resume=False)
     plain = multinomial_certificate.Certifier.certified
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from xmcjax import MulticlassSVC
-from xmcjax.estimators import FitFile, fit_with_state, state_of_run
+from xmcjax.estimators import Checkpoint, FitFile, fit_with_state
 
 NAMES = ["fit.jsonl", "fit.parquet"]
 NUMBERS = ("gap", "objective", "gradient_norm", "residual")
@@ -79,7 +79,7 @@ def test_an_error_keeps_the_rows_that_are_there(path):
 def test_of_a_fit_and_the_folds_of_its_calibration(tmp_path):
     X, y = np.repeat(np.eye(4, dtype=np.float32), 6, axis=0), np.arange(24) // 6
     X[:, 0] += np.linspace(0, 1, 24)
-    state = state_of_run(tmp_path / "state", {})
+    state = Checkpoint(tmp_path / "state", {})
     state.begin(resume=False)
     classifier = MulticlassSVC(calibration="temperature", cv=2, random_state=0)
     with FitFile(tmp_path / "fit.jsonl") as statistics:

@@ -25,13 +25,7 @@ from xmcjax.cli._needs import check_weights
 from xmcjax.cli._options import Directory, File, TransformNames, check_folds, check_stats
 from xmcjax.cli._runs import add_record
 from xmcjax.data import DataFormatError, Dataset, parse_transforms
-from xmcjax.estimators import (
-    FitFile,
-    OutOfTimeError,
-    fit_with_state,
-    save_with_numbers,
-    state_of_run,
-)
+from xmcjax.estimators import Checkpoint, FitFile, OutOfTimeError, fit_with_state, save_with_numbers
 from xmcjax.models import (
     IncompleteModelError,
     LinearModel,
@@ -138,7 +132,7 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
     """
     deadline = _training.deadline_of(options.timeout)
     parse_transforms(options.transform)
-    state_of_run(state_folder(options.model), {_SYSTEM: system}).check(options.resume)
+    Checkpoint(state_folder(options.model), {_SYSTEM: system}).check(options.resume)
     if options.stats is not None:
         check_stats(options.stats, options.model, options.resume)
     stored = _stored(options, classifier) if options.resume else None
@@ -162,7 +156,7 @@ def train(options: ClassOptions, classifier: Any, system: str, several: bool = F
         check_weights(data.X, y, n_labels, data.X.dtype.itemsize, system != "kernel", usable_memory())
         begin = time.perf_counter()
         mark = _mark(options, classifier, data.fingerprint, data.transforms.names, options.dtype, system)
-        checkpoint = state_of_run(state_folder(options.model), mark, deadline)
+        checkpoint = Checkpoint(state_folder(options.model), mark, deadline)
         if checkpoint.begin(options.resume):
             text = f"goes on from {checkpoint.folder}"
             _report.print_field("resumed", text, directory=str(checkpoint.folder))
@@ -251,7 +245,7 @@ def _nothing_left(options: ClassOptions, classifier: Any, stored: Any, system: s
             raise ModelMismatchError(options.model, key, str(found[key]), str(value))
     test = transformed_test(options, test, transforms)
     _report.describe_data(dataset)
-    checkpoint = state_of_run(state_folder(options.model), wanted)
+    checkpoint = Checkpoint(state_folder(options.model), wanted)
     checkpoint.begin(True)
     checkpoint.remove()  # a run may have been killed before it did so
     numbers = {name: value for name, _, value in _numbers(stored)}

@@ -1,8 +1,8 @@
 """scikit-learn estimators: conventions of its interface over the solvers of this package."""
 
+from xmcjax.estimators._checkpoint import Checkpoint as Checkpoint
 from xmcjax.estimators._checkpoint import OutOfTimeError as OutOfTimeError
 from xmcjax.estimators._checkpoint import fit_with_state as fit_with_state
-from xmcjax.estimators._checkpoint import state_of_run as state_of_run
 from xmcjax.estimators._fit_file import FitFile as FitFile
 from xmcjax.estimators._kernel_chains import KernelChainClassifier as KernelChainClassifier
 from xmcjax.estimators._kernel_logistic import KernelLogisticClassifier as KernelLogisticClassifier

@@ -43,9 +43,9 @@ class OutOfTimeError(Exception):
 
     Example:
         >>> import tempfile
-        >>> from xmcjax.estimators import MulticlassSVC, fit_with_state, state_of_run
+        >>> from xmcjax.estimators import Checkpoint, MulticlassSVC, fit_with_state
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     over = state_of_run(Path(folder, "state"), {"C": 1.0}, deadline=time.monotonic())
+        ...     over = Checkpoint(Path(folder, "state"), {"C": 1.0}, deadline=time.monotonic())
         ...     _ = over.begin(resume=False)
         ...     try:
         ...         fit_with_state(MulticlassSVC(), np.eye(3, dtype=np.float32), np.arange(3), over)
@@ -69,6 +69,14 @@ class Checkpoint:
 
     Attributes:
         statistics: what gets the progress of the run, or None.
+
+    Example:
+        >>> import tempfile
+        >>> from xmcjax.estimators import Checkpoint
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     state = Checkpoint(Path(folder, "state"), {"C": 1.0})  # nothing is read or written yet
+        ...     state.folder.exists(), state.begin(resume=True), state.folder.exists()
+        (False, False, True)
     """
 
     statistics: FitFile | None = None
@@ -284,23 +292,6 @@ def _states(folder: Path) -> list[Path]:
     return [folder / name for name in (_SPARSE, _DENSE, _OWN)]
 
 
-def state_of_run(folder: Path, mark: Mapping[str, Any], deadline: float | None = None) -> Checkpoint:
-    """The state of a run, in a folder; nothing is read or written yet.
-
-    Args:
-        folder, mark, deadline: of the checkpoint.
-
-    Example:
-        >>> import tempfile
-        >>> from xmcjax.estimators import state_of_run
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     state = state_of_run(Path(folder, "state"), {"C": 1.0})
-        ...     state.folder.exists(), state.begin(resume=True), state.folder.exists()
-        (False, False, True)
-    """
-    return Checkpoint(folder, mark, deadline)
-
-
 def fit_with_state(
     classifier: Any, X: Any, y: np.ndarray, checkpoint: Checkpoint, statistics: FitFile | None = None
 ) -> None:
@@ -319,10 +310,10 @@ def fit_with_state(
 
     Example:
         >>> import tempfile
-        >>> from xmcjax.estimators import MulticlassSVC, fit_with_state, state_of_run
+        >>> from xmcjax.estimators import Checkpoint, MulticlassSVC, fit_with_state
         >>> classifier = MulticlassSVC()
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     state = state_of_run(Path(folder, "state"), {"C": 1.0})
+        ...     state = Checkpoint(Path(folder, "state"), {"C": 1.0})
         ...     going_on = state.begin(resume=True)
         ...     fit_with_state(classifier, np.eye(3, dtype=np.float32), np.arange(3), state)
         ...     going_on, state.folder.exists()  # so short a run had nothing to keep

@@ -53,9 +53,9 @@ class FitFile:
     Example:
         >>> import tempfile
         >>> import numpy as np
-        >>> from xmcjax.estimators import FitFile, MulticlassSVC, fit_with_state, state_of_run
+        >>> from xmcjax.estimators import Checkpoint, FitFile, MulticlassSVC, fit_with_state
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     state = state_of_run(Path(folder, "state"), {})
+        ...     state = Checkpoint(Path(folder, "state"), {})
         ...     going_on = state.begin(resume=False)
         ...     with FitFile(f"{folder}/fit.jsonl") as statistics:
         ...         fit_with_state(MulticlassSVC(), np.eye(3), np.arange(3), state, statistics)
