@@ -50,8 +50,8 @@ def test_same_bits(dtype, loss, size):
     op = linops.make(X, backend="native")
     hp = newton_cg.HParams(l2_bias=0.0, preconditioner=0.01)
     weight = np.linspace(0.5, 2, X.shape[0])
-    host = blocks.HostBlock(op, loss, weight, hp, size, False, L2())
-    device = blocks.DeviceBlock(op, loss, weight, hp, size, False, L2())
+    shared = device_blocks.Shared(op, loss, weight, hp)
+    host, device = blocks.HostBlock(shared, size), blocks.DeviceBlock(shared, size)
     todo = jobs(Y, 9, X.shape[1], dtype, size)
     for steps, lanes in ((4, range(min(size, 5))), (3, (1,)), (9, (0, 2))):
         for block in (host, device):
@@ -81,7 +81,7 @@ def test_the_rise_of_an_objective(loss, by_label):
     X, Y = small(dtype=np.float64)
     weight, C = np.linspace(0.5, 2, X.shape[0]), (3.0 if by_label else 1.0)
     op, hp = linops.make(X, backend="native"), newton_cg.HParams()
-    block = blocks.HostBlock(op, loss, weight, hp, 4, by_label, L2())
+    block = blocks.HostBlock(device_blocks.Shared(op, loss, weight, hp, by_label), 4)
     (job,) = jobs(Y, 1, X.shape[1], np.float64, 9)
     job = dataclasses.replace(job, positive_weight=C)
     block.start([(2, job)])
@@ -104,7 +104,8 @@ def test_the_rise_of_an_objective(loss, by_label):
 def test_numbers_are_copies():
     X, Y = small()
     op = linops.make(X, backend="native")
-    block = blocks.make_block(op, losses.squared_hinge, np.ones(1), newton_cg.HParams(), 2)
+    shared = device_blocks.Shared(op, losses.squared_hinge, np.ones(1), newton_cg.HParams())
+    block = blocks.make_block(shared, 2)
     assert isinstance(block, blocks.HostBlock)
     block.start([(0, jobs(Y, 1, X.shape[1], np.float32, 0)[0])])
     first = stepped(block)
@@ -119,8 +120,8 @@ PENALTY = L2()
 
 
 def device_block(op, size=3, by_label=False, penalty=PENALTY):
-    hp = newton_cg.HParams()
-    return blocks.DeviceBlock(op, losses.squared_hinge, np.ones(1), hp, size, by_label, penalty)
+    given = losses.squared_hinge, np.ones(1), newton_cg.HParams()
+    return blocks.DeviceBlock(device_blocks.Shared(op, *given, by_label, penalty), size)
 
 
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")

@@ -109,9 +109,9 @@ def test_a_device_with_room_has_two_blocks(of_free, blocks, pretend, monkeypatch
     options = dict(backend="jnp", block_size=16)
     alone, _ = train(X, Y, **options)
     plain = OneVsAll()
-    given = linops.make(X, backend="jnp"), plain.loss, np.ones(1), newton_cg.HParams()
+    shared = device_blocks.Shared(linops.make(X, backend="jnp"), plain.loss, np.ones(1), newton_cg.HParams())
     with precision(X.dtype):
-        pretend(int(of_free * device_blocks.block_bytes(*given, 16, False, plain.penalty)))
+        pretend(int(of_free * device_blocks.block_bytes(shared, 16)))
     for module in (devices, newton_trainer):
         monkeypatch.setattr(module, "default_platform", lambda: "gpu")
     begun, together, take = set(), threading.Barrier(blocks), queues.LabelQueue.take
@@ -136,10 +136,11 @@ def test_training_takes_the_lanes_that_are_counted_and_compiles_once(backend, pr
     X, Y = small(n=131, d=71, labels=200)
     counts, most, plain = {}, [], OneVsAll()
     given = linops.make(X, backend=backend), plain.loss, np.ones(1), newton_cg.HParams()
+    shared = device_blocks.Shared(*given)
 
     def work(of_free):
         with precision(X.dtype):
-            counts[32] = device_blocks.block_bytes(*given, 32, False, plain.penalty)
+            counts[32] = device_blocks.block_bytes(shared, 32)
         pretend(int(of_free * counts[32]))
         most.clear()
         observe = lambda step: most.append(len(step.labels))  # noqa: E731
@@ -156,8 +157,8 @@ def test_training_takes_the_lanes_that_are_counted_and_compiles_once(backend, pr
 def test_too_little_memory_is_said_before_anything_is_trained(pretend):
     X, Y = small(n=50, d=60)
     results, plain = [], OneVsAll()
-    given = linops.make(X, backend="jnp"), plain.loss, np.ones(1), newton_cg.HParams()
-    one, nine = (device_blocks.block_bytes(*given, lanes, False, plain.penalty) for lanes in (1, 9))
+    shared = device_blocks.Shared(linops.make(X, backend="jnp"), plain.loss, np.ones(1), newton_cg.HParams())
+    one, nine = (device_blocks.block_bytes(shared, lanes) for lanes in (1, 9))
     assert one is not None and nine is not None
     for block_size in (None, 9):
         pretend(one - 1)

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from tests.support import objectives
-from tests.support.internals import blocks, ranges
+from tests.support.internals import blocks, device_blocks, ranges
 from tests.support.lanes import small
 from tests.support.problems import needs_native
 from xmcjax import OneVsAllClassifier, linops, losses
@@ -94,11 +94,9 @@ def stepped(block):
 @pytest.mark.parametrize("penalty", PENALTIES.values(), ids=repr)
 def test_blocks_on_the_host_and_on_the_device_begin_the_same_lanes_again(penalty):
     X, Y = small(dtype=np.float32)
-    op, hp = linops.make(X, backend="native"), newton_cg.HParams()
-    made = [
-        kind(op, losses.squared_hinge, np.ones(1), hp, 4, False, penalty)
-        for kind in (blocks.HostBlock, blocks.DeviceBlock)
-    ]
+    given = linops.make(X, backend="native"), losses.squared_hinge, np.ones(1), newton_cg.HParams()
+    shared = device_blocks.Shared(*given, penalty=penalty)
+    made = [kind(shared, 4) for kind in (blocks.HostBlock, blocks.DeviceBlock)]
     at, found = np.arange(X.shape[1]), []
     sizes = (1e3, 1.0, 1e3)
     for block in made:

@@ -21,7 +21,6 @@ from tests.support.internals import block_scores, device_blocks, device_memory, 
 from tests.support.solvers import CASES
 from xmcjax import kernels, linops, losses, projections
 from xmcjax.losses import MARGIN_LOSSES
-from xmcjax.penalties import L2
 from xmcjax.solvers import SOLVERS, admm, multinomial, newton_cg
 
 OPTIMISED = os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS") == "0"
@@ -247,10 +246,8 @@ def test_lanes_by_sizes_and_by_the_count_of_the_program(kind):
     """At Amazon-670K's size what a step takes by XLA's count is within half of the guess and all of it."""
     n, d, lanes = 490_449, 135_909, 256
     op = gpu_targets.enlarged(features(kind), (N, D), (n, d), 37_000_000)
-    parts = device_blocks._fields(
-        op, MARGIN_LOSSES["squared_hinge"], np.ones(1), newton_cg.HParams(), lanes, False, L2()
-    )
-    problem, hp, state = device_memory.described(parts)
+    shared = device_blocks.Shared(op, MARGIN_LOSSES["squared_hinge"], np.ones(1), newton_cg.HParams())
+    problem, hp, state = device_memory.described(device_blocks._fields(shared, lanes))
     program = gpu_targets.compiled(newton_cg.advance, "h200", dataclasses.replace(problem, op=op), hp, state)
     counted = device_memory.of_program(program)
     assert counted is not None

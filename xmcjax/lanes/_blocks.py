@@ -10,16 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax.lanes._clipping import Clipping
-from xmcjax.lanes._device_block import DeviceBlock
+from xmcjax.lanes._device_block import DeviceBlock, Shared
 from xmcjax.lanes._job import NUMBERS, Job, Weights
-from xmcjax.linops import Csr, LinOp
-from xmcjax.losses import MarginLoss
 from xmcjax.native import InPlace, aligned_zeros, put_columns, take_columns
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status, newton_cg
 from xmcjax.solvers.far_starts import FARTHER, drifted
 
-_L2 = L2()
 # Lanes whose weights are gone through together: the lines of the cache in which they lie are read once.
 _TOGETHER = 8
 
@@ -72,33 +69,17 @@ class Block(Protocol):
         ...
 
 
-def make_block(
-    op: LinOp,
-    loss: MarginLoss,
-    weight: np.ndarray,
-    hp: newton_cg.HParams,
-    size: int,
-    *,
-    by_label: bool = False,
-    by_part: bool = False,
-    penalty: Penalty = _L2,
-) -> Block:
+def make_block(shared: Shared, size: int, by_part: bool = False) -> Block:
     """The block of `size` lanes that is fastest for these features and this loss.
 
     Args:
-        op: the features.
-        loss: of the margin.
-        weight: c of the lane problem, [1] or [n].
-        hp: of the solver.
+        shared: what they have in common.
         size: B.
-        by_label: whether jobs have weights of their own; the block then holds c as [n, B].
         by_part: whether the lanes of a block on the host may have a part of C.
-        penalty: of the weights.
     """
-    given = loss, weight, hp, size, by_label
-    if newton_cg.has_kernels(op, loss, penalty):
-        return HostBlock(op, *given, penalty, by_part)  # type: ignore[arg-type]
-    return DeviceBlock(op, *given, penalty)
+    if newton_cg.has_kernels(shared.op, shared.loss, shared.penalty):
+        return HostBlock(shared, size, by_part)
+    return DeviceBlock(shared, size)
 
 
 class _Starts:
@@ -190,20 +171,11 @@ def _of(penalty: Penalty, w: np.ndarray) -> float:
 class HostBlock:
     """Arrays on the host, changed in place by the native step: nothing is dispatched or copied."""
 
-    def __init__(
-        self,
-        op: Csr,
-        loss: MarginLoss,
-        weight: np.ndarray,
-        hp: newton_cg.HParams,
-        size: int,
-        by_label: bool,
-        penalty: Penalty,
-        by_part: bool = False,
-    ):
+    def __init__(self, shared: Shared, size: int, by_part: bool = False):
+        op: Any = shared.op  # a Csr, as what kernels have been compiled for
         n, d = op.shape
         dtype = np.dtype(op.dtype)
-        self._starts = starts = _Starts(n, d, size, dtype, weight, by_label, by_part)
+        self._starts = starts = _Starts(n, d, size, dtype, shared.weight, shared.by_label, by_part)
         number = functools.partial(np.zeros, size, dtype)
         count = functools.partial(np.zeros, size, np.int32)
         self._state: dict[str, np.ndarray] = {
@@ -221,9 +193,9 @@ class HostBlock:
             "cg_steps": count(),
             "active": count(),
         }
-        self._op, self._penalty = op, penalty
+        self._op, self._penalty = op, shared.penalty
         problem = dict(X=tuple(np.asarray(a) for a in op.arrays), y=starts.y, weight=starts.weight)
-        numbers = newton_cg.native_numbers(hp, loss, penalty)
+        numbers = newton_cg.native_numbers(shared.hp, shared.loss, shared.penalty)
         self._step = InPlace(
             "newton_step",
             **problem,

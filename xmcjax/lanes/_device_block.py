@@ -27,7 +27,7 @@ from xmcjax.lanes._clipping import ALLOWED, EXPECTED, Clipping
 from xmcjax.lanes._job import NUMBERS, Job, Weights
 from xmcjax.linops import LinOp, put
 from xmcjax.losses import MarginLoss
-from xmcjax.penalties import Penalty
+from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status, newton_cg
 from xmcjax.solvers.far_starts import multiplied_out
 
@@ -53,24 +53,35 @@ class _Numbers(NamedTuple):
     negative: np.ndarray
 
 
+class Shared(NamedTuple):
+    """What the lanes of a block have in common.
+
+    Attributes:
+        op: the features.
+        loss: of the margin.
+        weight: c of the lane problem, [1] or [n].
+        hp: of the solver.
+        by_label: whether jobs have weights of their own; the block then holds c as [n, B].
+        penalty: of the weights.
+    """
+
+    op: LinOp
+    loss: MarginLoss
+    weight: np.ndarray
+    hp: newton_cg.HParams
+    by_label: bool = False
+    penalty: Penalty = L2()
+
+
 class DeviceBlock:
     """Arrays on a device, stepped by the compiled :func:`xmcjax.solvers.newton_cg.advance`."""
 
-    def __init__(
-        self,
-        op: LinOp,
-        loss: MarginLoss,
-        weight: np.ndarray,
-        hp: newton_cg.HParams,
-        size: int,
-        by_label: bool,
-        penalty: Penalty,
-    ):
+    def __init__(self, shared: Shared, size: int):
         check_threads_of_jax()
-        n, d = op.shape
+        op, (n, d) = shared.op, shared.op.shape
         self._dtype = dtype = np.dtype(op.dtype)
-        of_rows = np.broadcast_to(np.array(weight, dtype).reshape(-1, 1), (n, 1))
-        self._of_rows = put(of_rows) if by_label else None
+        of_rows = np.broadcast_to(np.array(shared.weight, dtype).reshape(-1, 1), (n, 1))
+        self._of_rows = put(of_rows) if shared.by_label else None
         self._numbers = _Numbers(*(np.zeros(size, dtype) for _ in _Numbers._fields))
         self._entries = min(ENTRIES, 1 << max(n, d).bit_length())
         # places in their columns, one after the other, have 32 bits
@@ -78,8 +89,7 @@ class DeviceBlock:
         self._all = self._together * d
         self._room = self._rounded(self._together * min(KEPT, d))
         self._curvature: tuple[Clipping | None, jax.Array] = None, put(np.zeros(d, dtype))
-        parts = _fields(op, loss, weight, hp, size, by_label, penalty)
-        problem, self._hp, self._state = jax.tree.map(_placed, parts)
+        problem, self._hp, self._state = jax.tree.map(_placed, _fields(shared, size))
         self._problem = dataclasses.replace(problem, op=op)
         self._beside = ThreadPoolExecutor(1, "xmcjax-step") if default_platform() != "cpu" else None
         self._step: Future | None = None
@@ -286,32 +296,24 @@ def _placed(a: np.ndarray) -> jax.Array:
     return put(a)
 
 
-def _fields(
-    op: LinOp,
-    loss: MarginLoss,
-    weight: np.ndarray,
-    hp: newton_cg.HParams,
-    size: int,
-    by_label: bool,
-    penalty: Penalty,
-) -> tuple[newton_cg.LaneProblem, newton_cg.HParams, newton_cg.State]:
+def _fields(shared: Shared, size: int) -> tuple[newton_cg.LaneProblem, newton_cg.HParams, newton_cg.State]:
     """What a step takes of idle lanes beside X, as arrays of NumPy that take no memory."""
-    (n, d), dtype = op.shape, np.dtype(op.dtype)
+    (n, d), dtype = shared.op.shape, np.dtype(shared.op.dtype)
 
     def full(value: Any, shape: tuple[int, ...], kind: Any = dtype) -> Any:
         return np.broadcast_to(np.asarray(value, kind), shape)
 
-    numbers_: list[Any] = [np.asarray(v, np.int32 if isinstance(v, numbers.Integral) else dtype) for v in hp]
-    c: Any = np.array(weight, dtype).reshape(-1, 1)
+    hp: list[Any] = [np.asarray(v, np.int32 if isinstance(v, numbers.Integral) else dtype) for v in shared.hp]
+    c: Any = np.array(shared.weight, dtype).reshape(-1, 1)
     without_X: Any = None
     problem = newton_cg.LaneProblem(
         without_X,
         full(-1, (n, size), np.int8),
-        full(c, (n, size)) if by_label else c,
+        full(c, (n, size)) if shared.by_label else c,
         full(0, (1, 1)),
         full(0, (size,)),
-        loss,
-        penalty,
+        shared.loss,
+        shared.penalty,
     )
     lanes = ("bias", "direction_bias", "slope", "value", "gradient_norm", "multiplier")
     state = newton_cg.State(
@@ -322,29 +324,22 @@ def _fields(
         status=full(Status.CONVERGED, (size,), np.int32),  # idle until started
         **{name: full(0, (size,), np.int32) for name in ("steps", "cg_steps", "active")},
     )
-    return problem, newton_cg.HParams(*numbers_), state
+    return problem, newton_cg.HParams(*hp), state
 
 
-def block_bytes(
-    op: LinOp,
-    loss: MarginLoss,
-    weight: np.ndarray,
-    hp: newton_cg.HParams,
-    size: int,
-    by_label: bool,
-    penalty: Penalty,
-) -> int | None:
+def block_bytes(shared: Shared, size: int) -> int | None:
     """Bytes that a block takes beside X: by XLA's count of its step, and what is read out meanwhile.
 
     Args:
-        op, loss, weight, hp, size, by_label, penalty: of :class:`DeviceBlock`.
+        shared, size: of :class:`DeviceBlock`.
 
     Returns:
         None where XLA counts nothing.
     """
-    problem, numbers_, state = described(_fields(op, loss, weight, hp, size, by_label, penalty))
+    op = shared.op
+    problem, hp, state = described(_fields(shared, size))
     # as `begin` calls it, which then finds the program
-    found = counted(newton_cg.advance, dataclasses.replace(problem, op=op), numbers_, state)
+    found = counted(newton_cg.advance, dataclasses.replace(problem, op=op), hp, state)
     if found is None:
         return None
     n, d = op.shape

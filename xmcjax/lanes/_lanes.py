@@ -11,6 +11,7 @@ import numpy as np
 
 from xmcjax.lanes._blocks import HostBlock, make_block
 from xmcjax.lanes._clipping import Clipping, keep_all
+from xmcjax.lanes._device_block import Shared
 from xmcjax.lanes._job import Job, Weights
 from xmcjax.lanes._parts import Parts
 from xmcjax.linops import LinOp
@@ -86,7 +87,8 @@ class Lanes:
     it does after the step.
 
     Args:
-        op, loss, weight, hp, size, options: as :func:`xmcjax.lanes._blocks.make_block` takes them.
+        op, loss, weight, hp, options: of :class:`xmcjax.lanes._device_block.Shared`.
+        size: B.
         clipping: which weights are not read out; None for zeros only.
         takes_over: asked of Newton steps, CG steps and active rows of each lane that is under way, whether it
             ends here, RUNNING and doubtful; None for never.
@@ -130,8 +132,9 @@ class Lanes:
     ):
         self._n_features, self._keep_all = op.shape[1], keep_all(op.dtype)
         self._clipping, self._doubts = clipping or self._keep_all, doubts
-        self._block = make_block(op, loss, weight, hp, size, by_part=first_part is not None, **options)
-        penalised = not isinstance(options.get("penalty", L2()), L2)
+        shared = Shared(op, loss, weight, hp, **options)
+        self._block = make_block(shared, size, by_part=first_part is not None)
+        penalised = not isinstance(shared.penalty, L2)
         self._parts = None
         if first_part is not None:
             self._parts = Parts(first_part, hp.max_steps, size, penalised=penalised)
@@ -205,12 +208,7 @@ class Lanes:
         record = StepRecord(
             labels=np.array([job.label for job in self._jobs if job is not None], np.int64),
             newton_steps=last["steps"][busy],
-            cg_steps=last["cg_steps"][busy],
-            active=last["active"][busy],
-            multiplier=last["multiplier"][busy],
-            value=last["value"][busy],
-            gradient_norm=last["gradient_norm"][busy],
-            status=last["status"][busy],
+            **{name: last[name][busy] for name in StepRecord._fields if name in last},
             seconds=seconds,
             thread_seconds=thread_seconds,
         )

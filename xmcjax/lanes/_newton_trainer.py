@@ -18,7 +18,7 @@ from xmcjax._cores import usable_cores
 from xmcjax._platform import default_platform
 from xmcjax._range import largest_norm
 from xmcjax.lanes._certifier import Certifier
-from xmcjax.lanes._device_block import block_bytes
+from xmcjax.lanes._device_block import Shared, block_bytes
 from xmcjax.lanes._devices import lanes_of_use, lanes_that_fit, placed, worker_count
 from xmcjax.lanes._fitting import Fitting
 from xmcjax.lanes._job import Job
@@ -90,8 +90,9 @@ class NewtonTrainer(Trainer):
         if isinstance(certifier, Certifier) and certifier.goes_on and default_platform() == "cpu":
             takes_over = certifier.takes_over  # but for a device, whose own steps are the faster ones
         first_part = None if certifier is None else certifier.first_part
-        given = self._solutions.clipping, doubts, takes_over, first_part
-        lanes = self._lanes(self._options.hparams(), size, place, *given)
+        more = dict(doubts=doubts, takes_over=takes_over, first_part=first_part)
+        hp, clipping = self._options.hparams(), self._solutions.clipping
+        lanes = self._lanes(hp, size, place, clipping=clipping, **more)
         # a step that has begun holds what the device has of the lanes, for whoever goes on with others
         with contextlib.closing(lanes):
             self._solve_with(lanes, size, place, queue, jobs, begun)
@@ -170,21 +171,10 @@ class NewtonTrainer(Trainer):
             for k, (label, _) in enumerate(taken):
                 self._output.result(self._solutions.of_start(label, W[:, k], float(b[k])))
 
-    def _lanes(
-        self,
-        hp: newton_cg.HParams,
-        size: int,
-        place: int = 0,
-        clipping=None,
-        doubts=None,
-        takes_over=None,
-        first_part=None,
-    ) -> Lanes:
+    def _lanes(self, hp: newton_cg.HParams, size: int, place: int = 0, **more) -> Lanes:
         loss, penalty, data = self._options.loss, self._options.penalty, self._data
-        asked = dict(takes_over=takes_over, first_part=first_part)
-        more = dict(by_label=data.label_weights is not None, penalty=penalty, **asked)
-        op = self.places[place].op
-        return Lanes(op, loss, data.row_weight, hp, size, clipping, doubts, self._largest_row, **more)
+        more |= dict(by_label=data.label_weights is not None, penalty=penalty, largest_row=self._largest_row)
+        return Lanes(self.places[place].op, loss, data.row_weight, hp, size, **more)
 
     def _asked_for(self, place: int) -> int:
         """Lanes of a block that the caller wants, or that the sizes of X suggest."""
@@ -207,11 +197,12 @@ class NewtonTrainer(Trainer):
         free = _device_memory.free_memory(device)
         if free is None or newton_cg.has_kernels(op, loss, penalty):
             return lanes_of_use(size, data.Y.shape[1])
-        by_label, hp = data.label_weights is not None, self._options.hparams()
+        hp, by_label = self._options.hparams(), data.label_weights is not None
+        shared = Shared(op, loss, data.row_weight, hp, by_label, penalty)
 
         @functools.cache
         def count(lanes: int) -> int:
-            found = block_bytes(op, loss, data.row_weight, hp, lanes, by_label, penalty)
+            found = block_bytes(shared, lanes)
             return 0 if found is None else found  # then an error of the device is what says it
 
         (n, d), name = op.shape, _device_memory.used_device(device)
