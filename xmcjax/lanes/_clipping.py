@@ -204,7 +204,13 @@ class CloserLook:
         self._left = LOOKS
 
     def rise(
-        self, weights: Weights, bias: float, value: float, positives: np.ndarray, positive=1.0, negative=1.0
+        self,
+        weights: Weights,
+        bias: float,
+        value: float,
+        positives: np.ndarray,
+        positive: float,
+        negative: float,
     ) -> float:
         """(f(w) − f) / f of the weights that a clip keeps; NaN where so many labels have been looked at.
 
@@ -222,7 +228,9 @@ class CloserLook:
         w[weights.indices] = weights.values
         return (self.value(w, bias, positives, positive, negative) - value) / value
 
-    def value(self, w: np.ndarray, bias: float, positives: np.ndarray, positive=1.0, negative=1.0) -> float:
+    def value(
+        self, w: np.ndarray, bias: float, positives: np.ndarray, positive: float, negative: float
+    ) -> float:
         """f(w) of all weights, [d]; the others as above."""
         y, c = self._objective.targets(positives, positive, negative, w.dtype)
         f = self._objective.losses(self._X @ w + w.dtype.type(bias), y, c)

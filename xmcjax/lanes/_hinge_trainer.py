@@ -9,15 +9,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax.lanes._certificate import GAP
-from xmcjax.lanes._clipping import EXPECTED, Clipping, make_clipping
+from xmcjax.lanes._clipping import EXPECTED, Clipping
 from xmcjax.lanes._devices import Place
+from xmcjax.lanes._dropping import dropping
 from xmcjax.lanes._job import Weights
 from xmcjax.lanes._label_weights import LabelWeights
-from xmcjax.lanes._objective import Objective
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._queue import Queue
 from xmcjax.lanes._results import LabelResult, made
-from xmcjax.lanes._sparsify import Sparsifier
 from xmcjax.lanes._trainer import Trainer
 from xmcjax.solvers import Status
 from xmcjax.solvers.multiclass_dual import LabelHinges, Labels, LabelSolution
@@ -47,11 +46,7 @@ class HingeTrainer(Trainer):
         tol, passes = min(options.tol, GAP), float(_PASSES * options.max_iter)
         bias, labels = options.fit_intercept, data.Y.shape[1]
         self._hinges = LabelHinges(data.X, data.dtype, data.row_weight, bias, labels, tol, passes)
-        n, rise = data.X.shape[0], options.sparsify_rise
-        objective = Objective(n, options.loss, options.penalty, data.row_weight, float(bias))
-        self._sparsifier = None if rise is None else Sparsifier(data.X, objective, rise)
-        clip = options.clip if rise is None else 0
-        self._clipping = make_clipping(data.X, data.row_weight, options.loss, clip)
+        _, self._sparsifier, self._clipping = dropping(data, options)
 
     def _solve(self, queue: Queue, place: int) -> None:
         while not self._stop.is_set() and not queue.finished:

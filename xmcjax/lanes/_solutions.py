@@ -6,13 +6,12 @@ import numpy as np
 
 from xmcjax.lanes._certificate import GAP
 from xmcjax.lanes._certifier import Certifier, PenalisedCertifier
-from xmcjax.lanes._clipping import EXPECTED, Clipping, CloserLook, make_clipping
+from xmcjax.lanes._clipping import EXPECTED, Clipping, CloserLook
+from xmcjax.lanes._dropping import dropping
 from xmcjax.lanes._job import Weights
 from xmcjax.lanes._lanes import Solved
-from xmcjax.lanes._objective import Objective
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._results import LabelResult, made
-from xmcjax.lanes._sparsify import Sparsifier
 from xmcjax.lanes._training_data import TrainingData
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status, newton_cg
@@ -34,15 +33,8 @@ class Solutions:
     def __init__(self, data: TrainingData, options: OneVsAll):
         X, self._dtype = data.X, data.dtype
         l2_bias = options.hparams().l2_bias
-        objective = Objective(X.shape[0], options.loss, options.penalty, data.row_weight, max(l2_bias, 0))
-        # starting weights that were asked for stay as they are
-        solved = options.max_iter > 0
-        sparsify = options.sparsify_rise if solved else None
-        clip = options.clip if solved and sparsify is None else 0
-        self._objective = objective
-        self._sparsifier = None if sparsify is None else Sparsifier(X, objective, sparsify)
-        self._clipping = make_clipping(X, data.row_weight, options.loss, clip)
-        self._closer_look = CloserLook(X, objective)
+        self._objective, self._sparsifier, self._clipping = dropping(data, options)
+        self._closer_look = CloserLook(X, self._objective)
         self._whole = self._sparsifier is not None or options.init.tree  # weights are needed as they are
         self.clipping: Clipping | None = None if self._whole else self._clipping
         self.certifier: Certifier | PenalisedCertifier | None = None

@@ -36,7 +36,13 @@ class Sparsifier:
         self._objective, self._rise = objective, rise
 
     def kept(
-        self, w: np.ndarray, bias: float, value: float, positives: np.ndarray, positive=1.0, negative=1.0
+        self,
+        w: np.ndarray,
+        bias: float,
+        value: float,
+        positives: np.ndarray,
+        positive: float,
+        negative: float,
     ) -> np.ndarray:
         """The features whose weights are kept, ascending.
 

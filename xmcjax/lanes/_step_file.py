@@ -78,8 +78,7 @@ class StepFile:
 
     def __init__(self, path: str | os.PathLike[str]):
         self._path = Path(path)
-        self._parquet = self._path.suffix == ".parquet"
-        self._pyarrow = pyarrow() if self._parquet else None
+        self._pyarrow = pyarrow() if self._path.suffix == ".parquet" else None
         self._exit = contextlib.ExitStack()
         self._waiting: list[dict[str, np.ndarray]] = []
         self._rows = 0  # of those that wait
@@ -204,7 +203,7 @@ class StepFile:
             raise
 
     def _pieces(self) -> Iterator[dict[str, np.ndarray]]:
-        return self._parquet_rows() if self._parquet else self._json_rows()
+        return self._json_rows() if self._pyarrow is None else self._parquet_rows()
 
     def _parquet_rows(self) -> Iterator[dict[str, np.ndarray]]:
         assert self._pyarrow is not None

@@ -1,0 +1,21 @@
+"""Which weights of a label are dropped after training, as the options of a training say."""
+
+from __future__ import annotations
+
+from xmcjax.lanes._clipping import Clipping, make_clipping
+from xmcjax.lanes._objective import Objective
+from xmcjax.lanes._options import OneVsAll
+from xmcjax.lanes._sparsify import Sparsifier
+from xmcjax.lanes._training_data import TrainingData
+
+
+def dropping(data: TrainingData, options: OneVsAll) -> tuple[Objective, Sparsifier | None, Clipping]:
+    """The objective of a label, the search that takes the place of a clip or None, and the clip."""
+    X, l2_bias = data.X, max(options.hparams().l2_bias, 0)
+    objective = Objective(X.shape[0], options.loss, options.penalty, data.row_weight, l2_bias)
+    # starting weights that were asked for stay as they are
+    solved = options.max_iter > 0
+    rise = options.sparsify_rise if solved else None
+    sparsifier = None if rise is None else Sparsifier(X, objective, rise)
+    clip = options.clip if solved and rise is None else 0
+    return objective, sparsifier, make_clipping(X, data.row_weight, options.loss, clip)
