@@ -30,6 +30,7 @@ LAYERS = [
             "xmcjax._platt",
             "xmcjax._pytrees",
             "xmcjax._range",
+            "xmcjax._rising",
             "xmcjax._row_groups",
             "xmcjax._row_span",
             "xmcjax._settings",

@@ -24,6 +24,7 @@ from xmcjax import _sparse
 from xmcjax._arguments import whole_number
 from xmcjax._finite import place_not_finite
 from xmcjax._pyarrow import pyarrow
+from xmcjax._rising import rises_in_rows
 from xmcjax.data._archive import check_seekable
 from xmcjax.data._errors import DataFormatError
 from xmcjax.data._memory import MemoryBound
@@ -263,9 +264,7 @@ class TableReader:
             at = int(np.argmax((places < 0) | (places >= size)))
             row = self._row(int(np.searchsorted(ends, at, side="right")))
             raise self._error(f"numbers from 0 to {size - 1} in column {name!r}", f"{places[at]} in {row}")
-        begins = np.zeros(len(places) + 1, bool)
-        begins[ends] = True
-        if not begins[1:-1][places[1:] <= places[:-1]].all():  # in some row they do not ascend
+        if not rises_in_rows(places, ends):
             self._refuse_repeated(places, np.repeat(np.arange(len(lengths)), lengths), name)
         return places.astype(np.int32)
 

@@ -13,6 +13,7 @@ from collections.abc import Set
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._rising import rises_in_rows
 from xmcjax._sparse import Sparse, compressed_fault, is_sparse
 from xmcjax.data._archive import Archive, open_npz
 from xmcjax.data._atomic import atomic_write
@@ -137,16 +138,11 @@ def _dataset(archive: Archive, wanted: np.dtype | None) -> tuple[sp.csr_matrix, 
     X = _matrix(archive, "X", values)
     if "Y_indices" not in archive.names:
         y = archive.member("y", "i").astype(np.int64, copy=False)
-        _check_rows(archive, X, y.size)
-        return X, y
-    Y = _matrix(archive, "Y", None, values.dtype)
-    _check_rows(archive, X, Y.shape[0])
-    return X, Y
-
-
-def _check_rows(archive: Archive, X: sp.csr_matrix, rows: int) -> None:
-    if rows != X.shape[0]:
-        raise archive.error(f"labels of {X.shape[0]} rows as in X", str(rows))
+    else:
+        y = _matrix(archive, "Y", None, values.dtype)
+    if y.shape[0] != X.shape[0]:
+        raise archive.error(f"labels of {X.shape[0]} rows as in X", str(y.shape[0]))
+    return X, y
 
 
 def _matrix(
@@ -165,11 +161,7 @@ def _matrix(
         raise archive.error(f"in {name} {fault.expected}", fault.found)
     if indptr[-1] != indices.size:
         raise archive.error(f"{name}_indptr rising from 0 to the {indices.size} entries", str(indptr[-1]))
-    # Inside a row each index is above the one before it.
-    rises = indices[1:] > indices[:-1]
-    starts = indptr[1:-1][(indptr[1:-1] > 0) & (indptr[1:-1] < indices.size)]
-    rises[starts - 1] = True
-    if not rises.all():
+    if not rises_in_rows(indices, indptr):
         raise archive.error(f"{name}_indices rising in every row", "others")
     if values is None:
         values = np.ones(indices.size, ones)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,12 +28,6 @@ _FIELDS = (
     ("the number of features d", MAX_COLUMNS),
     ("the number of labels L", MAX_COLUMNS),
 )
-
-
-class _Header(NamedTuple):
-    n_rows: int
-    n_features: int
-    n_labels: int
 
 
 def load_xmc(
@@ -96,17 +90,12 @@ def xmc_pieces(
     reader = RowReader(path, parser, max_memory)
     with reader.chunks() as chunks:
         head, start, line = first_line(reader, chunks, "n d L")
-        header = _Header(*read_header(reader, line, _FIELDS, "n d L"))
+        n, d, L = read_header(reader, line, _FIELDS, "n d L")
         row_format = RowFormat(
-            dtype,
-            first_feature=first,
-            first_label=first,
-            n_rows=header.n_rows,
-            n_features=header.n_features,
-            n_labels=header.n_labels,
+            dtype, first_feature=first, first_label=first, n_rows=n, n_features=d, n_labels=L
         )
         for rows in reader.pieces(chunks, row_format, head, start, lines=1, piece=piece):
-            yield feature_matrix(rows, header.n_features), label_matrix(rows, header.n_labels, dtype)
+            yield feature_matrix(rows, d), label_matrix(rows, L, dtype)
 
 
 def save_xmc(path: str | os.PathLike[str], X: Sparse, Y: Sparse, *, one_based: bool = False) -> None:

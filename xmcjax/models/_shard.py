@@ -25,6 +25,7 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._arguments import number, whole_number
+from xmcjax._rising import rises_in_rows
 from xmcjax._row_groups import groups, groups_of
 from xmcjax._sparse import compressed_fault
 from xmcjax.models._base import NO_POSITIVES, STATUSES
@@ -367,8 +368,7 @@ def _check_weights(
     fault = compressed_fault(starts, indices, end - begin, len(starts) - 1, n_features, "label")
     if fault is not None:
         raise ModelFormatError(path, *fault)
-    falls = np.flatnonzero(indices[1:] <= indices[:-1]) + 1
-    if not np.isin(falls, starts).all():
+    if not rises_in_rows(indices, starts):
         raise ModelFormatError(path, "ascending features within a label", "other orders")
     if not np.isfinite(values).all():
         raise ModelFormatError(path, "finite values", "nan or infinity")
