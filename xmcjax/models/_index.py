@@ -162,8 +162,9 @@ def _entries(
             tensor = layout.tensors[name]
             file.seek(tensor.begin + tensor.dtype.itemsize * written)
             file.write(array[:whole].tobytes())
-        for begin, end in _runs(whole, _BLOCK):
-            yield _digest(values[begin:end], labels[begin:end])
+        for begin in range(0, whole, _BLOCK):  # the last one may end where the values do
+            block = slice(begin, begin + _BLOCK)
+            yield _digest(values[block], labels[block])
         values, labels, written = values[whole:], labels[whole:], written + whole
 
 
@@ -171,10 +172,6 @@ def _digest(values: np.ndarray, labels: np.ndarray) -> bytes:
     found = hashlib.sha256(values.tobytes())
     found.update(labels.tobytes())
     return found.digest()
-
-
-def _runs(count: int, size: int) -> list[tuple[int, int]]:
-    return [(first, min(first + size, count)) for first in range(0, count, size)]
 
 
 def opened(model: LinearModel) -> StoredIndex | None:

@@ -459,10 +459,6 @@ class LinearModel:
 
 
 def _check_size(directory: Path, file: FileRecord) -> None:
-    path = directory / file.file
-    if not path.exists():
-        raise ModelFormatError(path, "a file that the manifest names", "none")
-    _manifest.check_regular(path)
-    size = path.stat().st_size
+    _, _, size, _ = _manifest.named_file(directory, file)
     if size != file.bytes:
-        raise ModelFormatError(path, f"{file.bytes} bytes as in the manifest", f"{size}")
+        raise ModelFormatError(directory / file.file, f"{file.bytes} bytes as in the manifest", f"{size}")

@@ -263,15 +263,22 @@ def check_directory(path: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal.
-
-    Raises:
-        ModelFormatError: it is no regular file.
-        OSError: it cannot be read.
-    """
-    check_regular(path)
+    """The SHA-256 of a regular file, in hexadecimal; OSError where it cannot be read."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def named_file(directory: Path, file: FileRecord) -> Identity:
+    """The identity of a file that the manifest names.
+
+    Raises:
+        ModelFormatError: there is none, or no regular one.
+        OSError: it cannot be looked at.
+    """
+    path = directory / file.file
+    if not path.exists():
+        raise ModelFormatError(path, "a file that the manifest names", "none")
+    return identity(path)
 
 
 def check_hash(directory: Path, file: FileRecord) -> Identity:
@@ -281,10 +288,7 @@ def check_hash(directory: Path, file: FileRecord) -> Identity:
         ModelFormatError: it is not.
         OSError: it cannot be read.
     """
-    path = directory / file.file
-    if not path.exists():
-        raise ModelFormatError(path, "a file that the manifest names", "none")
-    found = identity(path)
+    found, path = named_file(directory, file), directory / file.file
     digest = sha256_of(path)
     if digest != file.sha256:
         raise ModelFormatError(path, f"SHA-256 {file.sha256[:12]}… as in the manifest", f"{digest[:12]}…")
