@@ -63,8 +63,8 @@ def splits_of_one_vs_all(classifier: Any, X, problems: Targets, sample_weight, l
         return None
     kinds = None
     if problems.form == "classes":
-        Y = problems.Y.toarray() if problems.Y.shape[1] < 2 else problems.Y
-        kinds = Y.argmax(axis=1) if problems.Y.shape[1] > 1 else Y[:, 0].astype(int)
+        Y = problems.Y
+        kinds = Y.argmax(axis=1) if Y.shape[1] > 1 else Y.toarray()[:, 0].astype(int)
     return Calibrator.splits(problems.Y, _given(classifier, X, kinds), labels, sample_weight)
 
 

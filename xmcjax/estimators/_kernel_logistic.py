@@ -240,7 +240,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         Warns:
             ConvergenceWarning: fits of the search, or the last one, ended before ``self.tol`` was reached.
         """
-        from xmcjax.solvers.kernel_multinomial import CvObjective, tune
+        from xmcjax.solvers.kernel_multinomial import tune
 
         learnt = learnt_of(free, self.sigma2, mixed=self.loadings is not None)
         tol, max_iter = Real(least=0).check("tol", tol), whole_number("max_iter", max_iter, 1)
@@ -250,15 +250,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         with computing(dtype):
             base = by_group(base_of(self, data), group)
             model, h = self._family(data, group, by_group(ordered(self.v, data.tree), group), base)
-            objective = CvObjective(
-                model,
-                target_of(data, self.likelihood),
-                folds,
-                h,
-                free=learnt,
-                hp=self._limits(data),
-                weight=data.weight,
-            )
+            objective = self._cross_validated(data, model, folds, h, learnt)
             h, self.search_ = tune(objective, tolerance=tol, max_iter=max_iter, progress=verbose)
             self.criterion_ = self.search_.value
             warn_of_unconverged(objective, dtype)
@@ -287,7 +279,6 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         import jax
 
         from xmcjax.kernels import Kernel
-        from xmcjax.solvers.kernel_multinomial import CvObjective
 
         data, dtype = training(self, X, y, sample_weight, widen=False)
         folds = folds_of(folds, data, self.random_state)
@@ -296,15 +287,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             v = ordered(self.v, data.tree)
             model, h = self._family(data, np.arange(self._functions(data)), v, base)
             free = ("v", "kernel", "sigma2") if h.sigma2 > 0 else ("v", "kernel")
-            objective = CvObjective(
-                model,
-                target_of(data, self.likelihood),
-                folds,
-                h,
-                free=free,
-                hp=self._limits(data),
-                weight=data.weight,
-            )
+            objective = self._cross_validated(data, model, folds, h, free)
             value, slope = objective(objective.pack(h))
             slopes = objective.split(slope)
         warn_of_unconverged(objective, dtype)
@@ -425,6 +408,13 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             fixed = approximated(h.kernel, data.points, self.rank, self.approximation, self.random_state)
             model = dataclasses.replace(model, base=fixed.at)
         return model, h
+
+    def _cross_validated(self, data: Training, model, folds, h, free):
+        """Ψ over these folds, of the hyperparameters that are free."""
+        from xmcjax.solvers.kernel_multinomial import CvObjective
+
+        target, hp = target_of(data, self.likelihood), self._limits(data)
+        return CvObjective(model, target, folds, h, free=free, hp=hp, weight=data.weight)
 
     def _limits(self, data: Training):
         from xmcjax.solvers.kernel_multinomial import HParams

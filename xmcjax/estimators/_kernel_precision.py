@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -76,10 +77,8 @@ def _largest(kernel: Kernel, points, there: np.ndarray) -> float:
     """The largest k(x, x) of the rows that are there."""
     if isinstance(kernel, (RBF, Matern)):
         return 1.0
-    kernel, count = stack(kernel, points.dtype)
     pairs = (filled_points(points) if may_be_filled(kernel, points) else points).with_themselves()
-    each = (jax.tree.map(lambda leaf, i=i: leaf[i], kernel) for i in range(count))
-    values = (np.asarray(one.value(pairs))[: len(there)] for one in each)
+    values = (np.asarray(one.value(pairs))[: len(there)] for one in _each(kernel, points.dtype))
     return float(max(np.max(of_one[there], initial=0) for of_one in values))
 
 
@@ -124,9 +123,14 @@ def _between(kernel: Kernel, centred, norms2, offset) -> list[np.ndarray]:
     # columns of zeros behind, so that few programs are compiled
     centred = np.pad(centred, [(0, 0), (0, filled_length(centred.shape[1], _WIDTH) - centred.shape[1])])
     inner, distance2 = _products(centred, norms2, offset)
-    kernel, count = stack(kernel, inner.dtype)
-    each = (jax.tree.map(lambda leaf, i=i: leaf[i], kernel) for i in range(count))
+    each = _each(kernel, inner.dtype)
     return [np.asarray(_value(one, inner, distance2, features=features)) for one in each]
+
+
+def _each(kernel: Kernel, dtype) -> Iterator[Kernel]:
+    """The kernels of a stack, or the one."""
+    kernel, count = stack(kernel, dtype)
+    return (jax.tree.map(lambda leaf, i=i: leaf[i], kernel) for i in range(count))
 
 
 @jax.jit

@@ -20,14 +20,13 @@ class Watch:
 
     Args:
         estimator: with the argument ``verbose``. Where a command runs it, the attribute ``_checkpoint`` is
-            the place of its state, or None, and there is a bar whatever ``verbose`` says.
+            the place of its state, and there is a bar whatever ``verbose`` says.
         unit: of the bar.
     """
 
     def __init__(self, estimator: Any, unit: str):
         self._name, self._unit = type(estimator).__name__, unit
         self._verbose = SHARED["verbose"].check(estimator.verbose)
-        self._of_command = hasattr(estimator, "_checkpoint")
         self.checkpoint: Checkpoint | Fold | None = getattr(estimator, "_checkpoint", None)
         self._statistics = None if self.checkpoint is None else self.checkpoint.statistics
         self._bar: Any = None
@@ -51,7 +50,7 @@ class Watch:
     @property
     def watching(self) -> bool:
         """Whether anybody wants to know how far the fit is."""
-        return self._verbose or self._of_command
+        return self._verbose or self.checkpoint is not None
 
     def observer(self, observe: Callable[..., None]) -> Callable[..., None] | None:
         """The function, where anybody wants to know."""
