@@ -52,7 +52,7 @@ def test_the_bytes_are_those_of_one_process(train, contents, xmcjax, files, tmp_
 
 
 def test_time_is_over_and_resume(train, contents, cluster, monkeypatch):
-    monkeypatch.setattr(train_command._training, "deadline_of", lambda timeout: 0.0)
+    monkeypatch.setattr(train_command._training, "deadline_of", lambda timeout: 0.0 if timeout else None)
     more = (*SHARDS, "--scheduler", cluster.address)
     directory, result = train(*more, "--timeout", 1)
     assert result.code == train_command.TIMED_OUT and "were not begun when the time was over" in result.err

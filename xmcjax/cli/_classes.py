@@ -6,7 +6,7 @@ import dataclasses
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import tyro
 
 from xmcjax._memory import usable_memory
-from xmcjax._options import Option, flag_of
+from xmcjax._options import flag_of
 from xmcjax._state_folder import state_folder
 from xmcjax.cli import _report, _training
 from xmcjax.cli._data import MORE_FEATURES, Joined, of_file, read_test, read_training, transformed_test
@@ -25,7 +25,7 @@ from xmcjax.cli._needs import check_weights
 from xmcjax.cli._options import Directory, File, TransformNames, check_folds, check_stats
 from xmcjax.cli._runs import add_record
 from xmcjax.data import DataFormatError, Dataset, parse_transforms
-from xmcjax.estimators import Checkpoint, FitFile, OutOfTimeError, fit_with_state, save_with_numbers
+from xmcjax.estimators import OPTIONS, Checkpoint, FitFile, OutOfTimeError, fit_with_state, save_with_numbers
 from xmcjax.models import (
     IncompleteModelError,
     LinearModel,
@@ -81,17 +81,13 @@ class ClassOptions:
     files: SizedDataOptions = dataclasses.field(default_factory=SizedDataOptions)
 
 
-def checked(options: ClassOptions, table: Mapping[str, Option]) -> dict[str, Any]:
-    """The arguments of an estimator that the flags give.
-
-    Args:
-        options: the flags.
-        table: the options of the system by name.
+def _arguments(options: ClassOptions, system: str) -> dict[str, Any]:
+    """The arguments of the estimator of a system that the flags give.
 
     Raises:
         ValueError: a value out of range.
     """
-    known = {name: option.check_flag(getattr(options, name)) for name, option in table.items()}
+    known = {name: option.check_flag(getattr(options, name)) for name, option in OPTIONS[system].items()}
     if "cv" in known:
         check_folds(getattr(options, "calibration"), known["cv"])  # noqa: B009 – a field of some systems
     return known
@@ -114,22 +110,23 @@ def class_numbers(path: Path, Y: sp.csr_matrix, several: bool = False) -> Any:
     return Y.indices.astype(np.int64)
 
 
-def train(options: ClassOptions, classifier: Any, system: str, several: bool = False) -> int:
+def train(options: ClassOptions, kind: type, system: str, several: bool = False) -> int:
     """Trains, stores, summarises, and evaluates where a test file is given.
 
     Returns:
         0, or 75 where the time was over.
 
     Args:
-        options: the flags; those named as an option of the system are within its range.
-        classifier: the estimator of the system, with the arguments of the flags.
+        options: the flags.
+        kind: the estimator of the system.
         system: of :data:`xmcjax._systems.SYSTEMS`.
         several: whether rows may have any number of labels.
 
     Raises:
-        ValueError: data that do not fit, or numbers that overflowed.
+        ValueError: a flag out of range, data that do not fit, or numbers that overflowed.
         OSError: a file that cannot be read or written.
     """
+    classifier: Any = kind(**_arguments(options, system))
     deadline = _training.deadline_of(options.timeout)
     parse_transforms(options.transform)
     Checkpoint(state_folder(options.model), {_SYSTEM: system}).check(options.resume)

@@ -236,22 +236,16 @@ def _without_pairs(options: Options, labels: np.ndarray, truth: Dataset) -> tupl
     n, L = truth.n_rows, truth.n_labels
     memory = parse_size(options.files.max_memory)
     rows, columns = load_pairs(options.filter_labels, n_rows=n, n_labels=L, max_memory=memory).T
-    left_out = sp.csr_array((np.ones(len(rows), bool), (rows, columns)), shape=(n, L))
+    left_out = rows * L + columns
     Y = sp.csr_matrix(truth.y, copy=True)
     row = np.repeat(np.arange(n), np.diff(Y.indptr))
-    Y.data[_among(left_out, row, Y.indices)] = 0
+    Y.data[np.isin(row * L + Y.indices, left_out)] = 0
     Y.eliminate_zeros()
     place = np.repeat(np.arange(n), labels.shape[1])
-    gone = _among(left_out, place, labels.ravel()).reshape(labels.shape)
+    gone = np.isin(place * L + labels.ravel(), left_out).reshape(labels.shape) & (labels >= 0)
     order = np.argsort(gone, axis=1, kind="stable")
     labels = np.take_along_axis(np.where(gone, -1, labels), order, axis=1)
     return labels, Dataset(truth.X, Y)
-
-
-def _among(pairs: sp.csr_array, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Which (row, column) are among the pairs; a column of −1 is not."""
-    keys = np.repeat(np.arange(pairs.shape[0]), np.diff(pairs.indptr)) * pairs.shape[1] + pairs.indices
-    return np.isin(rows * pairs.shape[1] + columns, keys) & (columns >= 0)
 
 
 def _print_bins(truth: Dataset, labels: np.ndarray, ks, frequencies, edges: tuple[int, ...]) -> None:

@@ -151,32 +151,32 @@ def _command(program: str, work: Callable[[], int]) -> int:
             return BAD_INPUT
         _leave_stdout()  # the reader of our output has gone (`xmcjax info | head -1`)
         return 1
-    except MemoryError as error:
-        if os.environ.get("XMCJAX_TRACEBACK") == "1":
-            raise
-        print(f"{program}: error: not enough memory: {_one_line(error) or 'none left'}", file=sys.stderr)
-        return BAD_INPUT
-    except RuntimeError as error:
-        from xmcjax._device_memory import ran_out
-
-        no_thread = str(error) == "can't start new thread"  # Python's words where the system has no more
-        lacking = "memory" if ran_out(error) else "threads" if no_thread else None
-        if os.environ.get("XMCJAX_TRACEBACK") == "1" or lacking is None:
-            raise
-        print(f"{program}: error: not enough {lacking}: {_one_line(error)}", file=sys.stderr)
-        return BAD_INPUT
     # The errors of files, models and options are ValueError (DataFormatError, ModelError) and OSError;
     # kernels that are broken, or missing where they were required, are an ImportError.
-    except (ValueError, OSError, ImportError) as error:
-        if os.environ.get("XMCJAX_TRACEBACK") == "1":
+    except (MemoryError, RuntimeError, ValueError, OSError, ImportError) as error:
+        text = _said(error)
+        if text is None or os.environ.get("XMCJAX_TRACEBACK") == "1":
             raise
-        print(f"{program}: error: {_one_line(error)}", file=sys.stderr)
+        print(f"{program}: error: {text}", file=sys.stderr)
         try:
             sys.stdout.flush()
         except OSError:  # its disk is full
             _leave_stdout()
         return BAD_INPUT
     return status
+
+
+def _said(error: Exception) -> str | None:
+    """What is said of an error in one line; None where it is a fault of ours, which keeps its traceback."""
+    if isinstance(error, MemoryError):
+        return f"not enough memory: {_one_line(error) or 'none left'}"
+    if isinstance(error, RuntimeError):
+        from xmcjax._device_memory import ran_out
+
+        no_thread = str(error) == "can't start new thread"  # Python's words where the system has no more
+        lacking = "memory" if ran_out(error) else "threads" if no_thread else None
+        return None if lacking is None else f"not enough {lacking}: {_one_line(error)}"
+    return _one_line(error)
 
 
 def _leave_stdout() -> None:

@@ -187,10 +187,8 @@ def weighting(options: Options) -> Weighting | None:
 
 
 def _deadline(options: Options, trainer: OneVsAll) -> float | None:
-    if options.timeout is None:
-        return None
     deadline = _training.deadline_of(options.timeout)
-    if trainer.init.tree:
+    if deadline is not None and trainer.init.tree:
         raise ValueError(
             f"--timeout: expected an --init that trains shard after shard, got {trainer.init.name}, which "
             "takes labels in the order of its tree"

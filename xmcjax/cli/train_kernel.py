@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xmcjax.cli._cache import compilation_cache
-from xmcjax.cli._classes import ClassOptions, checked, train
+from xmcjax.cli._classes import ClassOptions, train
 from xmcjax.cli._options import with_flags
 from xmcjax.estimators import OPTIONS, KernelLogisticClassifier
 
@@ -24,4 +24,4 @@ def run(options: Options) -> int:
     """
     if options.rank is None and options.approximation != _OPTIONS["approximation"].default:
         raise ValueError(f"--approximation {options.approximation} needs --rank, got none")
-    return train(options, KernelLogisticClassifier(**checked(options, _OPTIONS)), "kernel")
+    return train(options, KernelLogisticClassifier, "kernel")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from xmcjax.cli._cache import compilation_cache
-from xmcjax.cli._classes import ClassOptions, checked, train
+from xmcjax.cli._classes import ClassOptions, train
 from xmcjax.cli._options import with_flags
 from xmcjax.estimators import OPTIONS, MulticlassSVC
 
-_OPTIONS = OPTIONS["multiclass"]
 
-
-@with_flags(_OPTIONS)
+@with_flags(OPTIONS["multiclass"])
 class Options(ClassOptions):
     """Train a linear SVM over all classes at once; the formulation cs takes rows with several labels too.
 
@@ -22,5 +20,4 @@ class Options(ClassOptions):
 @compilation_cache()
 def run(options: Options) -> int:
     """Trains and stores; 75 where the time was over, else 0."""
-    classifier = MulticlassSVC(**checked(options, _OPTIONS))
-    return train(options, classifier, "multiclass", several=options.formulation == "cs")
+    return train(options, MulticlassSVC, "multiclass", several=options.formulation == "cs")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from xmcjax.cli._cache import compilation_cache
-from xmcjax.cli._classes import ClassOptions, checked, train
+from xmcjax.cli._classes import ClassOptions, train
 from xmcjax.cli._options import with_flags
 from xmcjax.estimators import OPTIONS, TopKSVC
 
-_OPTIONS = OPTIONS["top-k"]
 
-
-@with_flags(_OPTIONS)
+@with_flags(OPTIONS["top-k"])
 class Options(ClassOptions):
     """Train a top-k SVM, for data with one class per row: the k best classes are to hold the right one."""
 
@@ -18,4 +16,4 @@ class Options(ClassOptions):
 @compilation_cache()
 def run(options: Options) -> int:
     """Trains and stores; 75 where the time was over, else 0."""
-    return train(options, TopKSVC(**checked(options, _OPTIONS)), "top-k")
+    return train(options, TopKSVC, "top-k")
