@@ -74,9 +74,9 @@ def flag(name: str, value) -> bool:
     return bool(value)
 
 
-def thread_count(value, name: str = "threads") -> int:
+def thread_count(value) -> int:
     """A number of threads from 1, or None for as many as this process has cores."""
-    return usable_cores() if value is None else whole_number(name, value, 1, MOST_THREADS)
+    return usable_cores() if value is None else whole_number("threads", value, 1, MOST_THREADS)
 
 
 def job_count(value, name: str = "n_jobs") -> int:

@@ -110,7 +110,6 @@ def print_metrics(
     ks: Sequence[int],
     metrics: Mapping[str, Callable] = RANKING_METRICS,
     *,
-    name: str = "metrics",
     head: bool = True,
     **more,
 ) -> None:
@@ -121,7 +120,6 @@ def print_metrics(
         labels: predictions, best first, [n, K].
         ks: each at most K, or larger, where no row has more than K predictions or true labels.
         metrics: by name, called with (Y_true, labels, k, **more).
-        name: of the field of ``--json``.
         head: whether the line with the numbers k stands above.
         more: further arguments of the metrics.
     """
@@ -136,7 +134,7 @@ def print_metrics(
             values[k] = 100 * share * float(function(Y_true, labels, held, **more))
         print_lines([f"{metric:<7}" + "".join(f"{value:8.2f}" for value in values.values())])
         if (summary := _summary.get()) is not None:
-            summary.fields.setdefault(name, {})[metric] = {str(k): value for k, value in values.items()}
+            summary.fields.setdefault("metrics", {})[metric] = {str(k): value for k, value in values.items()}
 
 
 #: The k of the table of ``--test``.

@@ -88,12 +88,12 @@ def run(options: Options) -> None:
     )
 
 
-def _fresh_directory(base: str = "xmcjax-demo") -> Path:
-    """The first of base, base-2, base-3, … that does not exist."""
-    path, number = Path(base), 1
+def _fresh_directory() -> Path:
+    """The first of xmcjax-demo, xmcjax-demo-2, xmcjax-demo-3, … that does not exist."""
+    path, number = Path("xmcjax-demo"), 1
     while path.exists():
         number += 1
-        path = Path(f"{base}-{number}")
+        path = Path(f"xmcjax-demo-{number}")
     return path
 
 

@@ -143,7 +143,6 @@ def save_with_numbers(
     n_labels: int,
     *,
     data: str,
-    features: tuple[str, ...] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> None:
     """Stores a classifier whose classes are label numbers, as the command line does.
@@ -157,7 +156,6 @@ def save_with_numbers(
         path: directory, new or empty.
         n_labels: of the problem.
         data: fingerprint of the training data.
-        features: names of them, or None.
         more: of the meta data.
 
     Classes without a row that counts are classes of the loaded classifier only where every label is a class;
@@ -180,9 +178,7 @@ def save_with_numbers(
     if classifier._system == "kernel":  # its classes keep their names
         classifier._write(path, held=True, **told)
         return
-    names = None if features is None else Names(None, features)
-    labels = Labels(n_labels, np.asarray(classifier.classes_), names)
-    save(classifier, path, labels, told, held=True)
+    save(classifier, path, Labels(n_labels, np.asarray(classifier.classes_), None), told, held=True)
 
 
 def load(kind: type, path: str | os.PathLike[str]):

@@ -26,11 +26,11 @@ def largest(a: jax.Array, k: int) -> jax.Array:
     return native.topk_values(a, k, _by_passes if passes else _by_sorting if wide else None)
 
 
-def largest_gains(rows: Rows, h: jax.Array, shift: float, k: int) -> jax.Array:
-    """The k largest of h = shift + ``rows.margins()``, falling, [..., k], for k < m. It has no derivative."""
+def largest_gains(rows: Rows, h: jax.Array, k: int) -> jax.Array:
+    """The k largest of h = 1 + ``rows.margins()``, falling, [..., k], for k < m. It has no derivative."""
     if not _by_kernel(rows, k):
         return largest(jax.lax.stop_gradient(h), k)
-    return shift + (largest_scores(rows, k) - jax.lax.stop_gradient(rows.at_label())[..., None])
+    return 1 + (largest_scores(rows, k) - jax.lax.stop_gradient(rows.at_label())[..., None])
 
 
 def _by_kernel(rows: Rows, k: int) -> bool:

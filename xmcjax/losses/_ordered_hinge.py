@@ -106,7 +106,7 @@ def _checked_beta(beta, scores: jax.Array) -> jax.Array:
 def _ordered_hinge(rows: Rows, beta):
     falls = jnp.all(beta >= 0) & jnp.all(beta[1:] <= beta[:-1])
     h = 1 + rows.margins()
-    return jnp.where(falls, _weighted(h, largest_gains(rows, h, 1, len(beta)), beta), jnp.nan)
+    return jnp.where(falls, _weighted(h, largest_gains(rows, h, len(beta)), beta), jnp.nan)
 
 
 def _ordered_hinge_conjugate(rows: Rows, beta):

@@ -100,7 +100,7 @@ def checked_variant(variant) -> Variant:
 def topk_hinge_rows(rows: Rows, k: int, variant: Variant) -> jax.Array:
     """The loss of checked rows, [...]."""
     h = 1 + rows.margins()
-    return gains.topk_hinge(h, k, variant, largest_gains(rows, h, 1, k))
+    return gains.topk_hinge(h, k, variant, largest_gains(rows, h, k))
 
 
 def topk_hinge_conjugate_rows(rows: Rows, k: int, variant: Variant) -> jax.Array:

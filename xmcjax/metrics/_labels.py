@@ -221,8 +221,8 @@ def first_ranks(scores: np.ndarray, truth: Truth) -> np.ndarray:
     return rank
 
 
-def stored_once(scores, name: str) -> sp.csr_array:
-    """Checked sparse scores in ascending columns; a copy.
+def stored_once(scores) -> sp.csr_array:
+    """Checked sparse scores of predictions in ascending columns; a copy.
 
     Raises:
         ValueError: two scores of one row and label, of which nobody knows which one counts.
@@ -230,13 +230,15 @@ def stored_once(scores, name: str) -> sp.csr_array:
     once = sp.csr_array(scores, copy=True)
     once.sum_duplicates()
     if once.nnz != scores.nnz:
-        raise ValueError(f"{name}: expected one score for each row and label, found an entry stored twice")
+        raise ValueError(
+            "predictions: expected one score for each row and label, found an entry stored twice"
+        )
     return once
 
 
 def top_k_sparse(scores, k: int) -> np.ndarray:
     """As `top_k_dense` for sparse scores: only stored entries, zeros among them, are predictions."""
-    scores = stored_once(_sparse.csr(scores, "predictions"), "predictions")
+    scores = stored_once(_sparse.csr(scores, "predictions"))
     check_numbers(scores)
     top = best_places(scores.data, scores.indptr, k)
     found = top >= 0

@@ -145,7 +145,7 @@ def _stored(scores) -> sp.csr_array:
             shape=(n, n_labels),
         )
     else:
-        scores = stored_once(scores, "predictions")
+        scores = stored_once(scores)
     if scores.dtype.kind not in "iuf":
         raise ValueError(f"predictions: expected scores [n, L], found {scores.dtype} {list(scores.shape)}")
     if scores.dtype.kind != "f":

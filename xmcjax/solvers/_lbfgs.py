@@ -11,6 +11,11 @@ import numpy as np
 
 from xmcjax._arguments import number_from_0, whole_number
 
+# The farthest that an iteration moves any x.
+_MAX_STEP = 2.0
+# Of the weak Wolfe conditions: f falls by this part of what its slope promises, and its slope to that part.
+_ARMIJO, _CURVATURE = 1e-4, 0.9
+
 
 class Iterate(NamedTuple):
     """One accepted point."""
@@ -43,7 +48,6 @@ def minimise(
     tolerance: float,
     max_iter: int,
     rounding: float,
-    max_step: float = 2.0,
     watch: Callable[[Iterate], None] | None = None,
 ) -> Minimised:
     """A minimum of a smooth function by L-BFGS (optax) with a weak Wolfe line search.
@@ -56,7 +60,6 @@ def minimise(
         tolerance: relative to |f|; for parameters that are logarithms.
         max_iter: most iterations.
         rounding: error of f, relative.
-        max_step: the farthest that an iteration moves any x.
         watch: called with the start and with every accepted point.
 
     Raises:
@@ -86,7 +89,7 @@ def minimise(
             # a pair of negative curvature: start anew from the gradient
             fresh, memory = True, None
             direction = -gradient / max(1.0, np.max(np.abs(gradient)))
-        longest = max_step / np.max(np.abs(direction))
+        longest = _MAX_STEP / np.max(np.abs(direction))
         found, used = _weak_wolfe(function, x, value, gradient, direction, longest, rounding * abs(value))
         evaluations += used
         if found is None:
@@ -103,7 +106,7 @@ def minimise(
     return Minimised(best.x, best.value, history, converged)
 
 
-def _weak_wolfe(function, x, value, gradient, direction, longest, rounding, *, armijo=1e-4, curvature=0.9):
+def _weak_wolfe(function, x, value, gradient, direction, longest, rounding):
     """((x, f, ∇f) or None, evaluations) by bisection and doubling, no step longer than `longest`."""
     slope = direction @ gradient
     low, high, t, best = 0.0, np.inf, min(1.0, longest), None
@@ -111,11 +114,11 @@ def _weak_wolfe(function, x, value, gradient, direction, longest, rounding, *, a
     for used in range(1, trials + 1):
         point = x + t * direction
         there, there_gradient = function(point)
-        if not there <= value + armijo * t * slope + rounding:
+        if not there <= value + _ARMIJO * t * slope + rounding:
             high = t
         else:
             best = (point, there, there_gradient)
-            if there_gradient @ direction >= curvature * slope or t >= longest:
+            if there_gradient @ direction >= _CURVATURE * slope or t >= longest:
                 return best, used
             low = t
         t = min(2 * low, longest) if np.isinf(high) else (low + high) / 2
