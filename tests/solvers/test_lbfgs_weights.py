@@ -119,3 +119,16 @@ def test_where_it_is_cut_short_the_weights_are_the_best_that_were_seen(epochs):
     assert found.status == Status.MAX_STEPS and found.epochs == epochs
     assert found.primal <= 600 * np.log(5) * (1 + 1e-9)  # that of W = 0
     assert all(progress.alpha().shape == (60, 5) for progress in seen)
+
+
+def test_it_begins_no_farther_than_what_a_start_serves():
+    """W(α) = W − ∇P(W) of a point under way may have an objective that is larger by orders of magnitude."""
+    X, y = svm_problem(n=60, d=8, m=5)
+    X = 50 * X
+    seen = []
+    topk_sdca.solve(X, y, 2, 10.0, variant="entropy", tol=1e-6, observe=seen.append)
+    alpha, steps = seen[3].alpha(), entropy(X, y, 5, 10.0, 2)
+    W = X.T @ SETS["topk_entropy"].coefficients(alpha.toarray(), y)
+    zero, whole = (steps._evaluate(steps._at.of_weights(V))[0] for V in (0 * W, W))
+    assert steps._evaluate(steps._start(alpha))[0] <= zero < whole
+    assert not steps._start(sp.csr_array((60, 5))).any()

@@ -38,6 +38,8 @@ _PAIRS, _BYTES = 10, 2 << 30
 # Evaluations that cost as much as a basis of eigenvectors may, and those with columns before one is made all
 # the same.
 _WORTH, _PATIENCE = 50, 200
+# How often the weights of dual variables to start from are halved at most.
+_HALVINGS = 60
 
 
 def fits(n: int, d: int, m: int, entries: int | None = None) -> bool:
@@ -148,9 +150,8 @@ class Method:
         self._evaluations = 0
         with blas_threads(1), np.errstate(over="ignore", invalid="ignore"):
             if not self._point.u.size:
-                a = self._form.coefficients(alpha.toarray(), self._y) if alpha.size else None
                 size = len(self._at.scale) * self._m
-                self._evaluate(np.zeros(size) if a is None else self._at.of_coefficients(a))
+                self._evaluate(self._start(alpha) if alpha.size else np.zeros(size))
             self._steps(tol, min(most, _PATIENCE) if self._columns_first else most)
             if self._columns_first and self._point.gap > tol and self._evaluations < most:
                 W = self._at.weights(self._point.u)
@@ -160,6 +161,24 @@ class Method:
             found = self._point
             ended = Ended(sp.csr_array(found.alpha), found.gap, self._at.weights(found.u))
             return ended, self._evaluations
+
+    def _start(self, alpha: sp.csr_array) -> np.ndarray:
+        """Of W(α), as far as it goes well: it may be far beyond the weights whose gradient gave α."""
+        u = self._at.of_coefficients(self._form.coefficients(alpha.toarray(), self._y))
+        U = u.reshape(-1, self._m)
+        Z, half = self._at.rows @ U, float(np.sum((self._at.scale * U) ** 2)) / 2
+
+        def primal(t: float) -> float:
+            losses, _ = self._form.losses_and_slopes(self._form.gains(t * Z, self._y), self._k)
+            return t * t * half + float(np.vdot(self._C, losses))
+
+        t, value = 1.0, primal(1.0)
+        for _ in range(_HALVINGS):
+            less = primal(t / 2)
+            if np.isfinite(value) and not less < value:  # P is convex
+                break
+            t, value = t / 2, less
+        return t * u
 
     def _steps(self, tol: float, most: float) -> None:
         """Steps from the last point, which they change, until so many evaluations were made."""
