@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import importlib.metadata
@@ -13,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -25,6 +27,44 @@ ROOT = Path(__file__).resolve().parent.parent
 # The status with which an experiment ends whose data are not here.
 NO_DATA = 3
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "optax")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What the options of every experiment have; a subclass names the sizes that --small stands for.
+
+    Attributes:
+        out: folder of the results.
+        small: the sizes of a trial.
+    """
+
+    sizes: ClassVar[dict[str, dict[str, Any]]]
+    out: Path = Path("results")
+    small: bool = False
+
+    def __init_subclass__(cls, **sizes: dict[str, Any]):
+        cls.sizes = sizes
+
+    def chosen(self) -> Self:
+        """With the sizes that --small stands for."""
+        return dataclasses.replace(self, **self.sizes.get("small", {})) if self.small else self
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sized(Trial):
+    """Options that have --full too, with its sizes where a subclass names any.
+
+    Attributes:
+        full: larger sizes.
+    """
+
+    full: bool = False
+
+    def chosen(self) -> Self:
+        """With the sizes that --small or --full stand for."""
+        if self.full and "full" in self.sizes:
+            return dataclasses.replace(self, **self.sizes["full"])
+        return super().chosen()
 
 
 @functools.cache
@@ -100,7 +140,7 @@ def main(
 
     Args:
         name: of the files.
-        options_of: a dataclass with ``out`` and with ``chosen()``, the options with their sizes.
+        options_of: a dataclass of :class:`Trial`.
         description: of the help.
         run: ``(options)`` -> the result.
         markdown: ``(result)`` -> its tables.

@@ -17,7 +17,6 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
@@ -37,7 +36,7 @@ CASES = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized, small=dict(cases=("letter/OneVsAllClassifier",), rows=2_000)):
     """Calibration of hinges.
 
     Attributes:
@@ -45,7 +44,6 @@ class Options:
         cv: folds.
         rows: most training rows, drawn at random; 0 for all.
         n_jobs: threads.
-        out: folder of the results.
         small: letter with the one-vs-all classifier, 2,000 rows.
         full: all rows of all cases, which is the default.
     """
@@ -54,15 +52,6 @@ class Options:
     cv: int = 5
     rows: int = 0
     n_jobs: int = -1
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.small:
-            return dataclasses.replace(self, cases=("letter/OneVsAllClassifier",), rows=2_000)
-        return self
 
 
 class Bins:
@@ -244,13 +233,8 @@ def draw(result: dict, axes) -> None:
     axes.legend(fontsize="small")
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
+if __name__ == "__main__":
     if sys.argv[1:2] == ["worker"]:
         print(json.dumps(measure(**json.loads(sys.argv[2]))))
-        return
-    _report.main("calibration", Options, __doc__, run, markdown, {"calibration": draw})
-
-
-if __name__ == "__main__":
-    main()
+    else:
+        _report.main("calibration", Options, __doc__, run, markdown, {"calibration": draw})

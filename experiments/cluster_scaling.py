@@ -16,7 +16,6 @@ import heapq
 import os
 import signal
 import time
-from pathlib import Path
 
 import numpy as np
 
@@ -32,7 +31,7 @@ RUNS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """A run on a cluster.
 
     Attributes:
@@ -45,7 +44,6 @@ class Options:
         spread: of the logarithm of the machines' speeds.
         shard_size: labels of a task.
         repeats: of the simulation, with other seeds.
-        out: folder of the results.
         small: a made-up set of 2,000 labels on 4 machines.
         full: twenty repetitions.
     """
@@ -59,9 +57,6 @@ class Options:
     spread: float = 0.1
     shard_size: int = 1000
     repeats: int = 5
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""

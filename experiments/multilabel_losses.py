@@ -16,7 +16,6 @@ import dataclasses
 import functools
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ TITLES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """Losses for rows with several labels.
 
     Attributes:
@@ -42,7 +41,6 @@ class Options:
         C: weights of the losses that are tried.
         liblinear: whether to compare with LIBLINEAR on clinc150.
         repeats: of every training that is compared with LIBLINEAR.
-        out: folder of the results.
         small: 300 rows of naics_demo, one C.
         full: stackexchange_tags and delicious too, five repetitions.
     """
@@ -51,9 +49,6 @@ class Options:
     C: tuple[float, ...] = (0.1, 1.0, 10.0)
     liblinear: bool = True
     repeats: int = 3
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""

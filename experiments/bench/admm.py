@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ K = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Trial, small=dict(sets=("digits",), repeats=1)):
     """Steps for all rows at once beside dual ascent.
 
     Attributes:
@@ -35,7 +34,6 @@ class Options:
         grid: the ends of the grid of the lanes.
         lanes: values of C in the grid.
         repeats: of every timed run.
-        out: folder of the results.
         small: scikit-learn's digits, one repetition.
     """
 
@@ -45,12 +43,6 @@ class Options:
     grid: tuple[float, float] = (0.1, 1.0)
     lanes: int = 8
     repeats: int = 3
-    out: Path = Path("results")
-    small: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small stands for."""
-        return dataclasses.replace(self, sets=("digits",), repeats=1) if self.small else self
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -135,10 +127,5 @@ def markdown(result: dict) -> str:
     return text + "\n" + _report.markdown_table(header, table) + "\n"
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main("admm", Options, __doc__, run, markdown)
-
-
 if __name__ == "__main__":
-    main()
+    _report.main("admm", Options, __doc__, run, markdown)

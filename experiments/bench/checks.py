@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,7 +23,11 @@ ROWS, TOP = 1000, 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(
+    _report.Sized,
+    small=dict(data="naics_demo", labels=8, repeats=2, dense=(1200, 50, 0.9)),
+    full=dict(repeats=10),
+):
     """The cost of the check.
 
     Attributes:
@@ -32,7 +35,6 @@ class Options:
         labels: that are trained for the time of a fit.
         repeats: of every measurement.
         dense: rows, columns and share of stored values of the dense CSR matrix.
-        out: folder of the results.
         small: the demo set that comes with the package.
         full: ten repetitions.
     """
@@ -41,17 +43,6 @@ class Options:
     labels: int = 64
     repeats: int = 5
     dense: tuple[int, int, float] = (5000, 500, 0.9)
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, repeats=10)
-        if self.small:
-            return dataclasses.replace(self, data="naics_demo", labels=8, repeats=2, dense=(1200, 50, 0.9))
-        return self
 
 
 def run(options: Options) -> dict:

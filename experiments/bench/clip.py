@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from pathlib import Path
 
 import numpy as np
 
@@ -19,26 +18,18 @@ from experiments import _data, _report
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized, small=dict(data="digits", scales=(1.0, 10.0))):
     """Default options on features of several scales.
 
     Attributes:
         data: "satimage", or a set of ``experiments._data.CLASS_SETS``.
         scales: by which features are multiplied.
-        out: folder of the results.
         small: scikit-learn's digits at two scales.
         full: as without it.
     """
 
     data: str = "satimage"
     scales: tuple[float, ...] = (1.0, 255.0, 2550.0, 1e-3)
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small stands for."""
-        return dataclasses.replace(self, data="digits", scales=(1.0, 10.0)) if self.small else self
 
 
 def run(options: Options) -> dict:

@@ -28,7 +28,12 @@ WAYS = ("one process", "workers", "workers, killed")
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(
+    _report.Sized,
+    # a block is to end between two deaths, beside other work too
+    small=dict(rows=2000, features=3000, labels=600, repeats=1, every=20.0),
+    full=dict(repeats=5),
+):
     """Training on a local cluster.
 
     Attributes:
@@ -36,7 +41,6 @@ class Options:
         workers: processes of one thread.
         every: seconds after which a worker is killed.
         repeats: of every training.
-        out: folder of the results.
         small: 600 labels, one repetition, and 20 seconds between two deaths.
         full: five repetitions.
     """
@@ -47,18 +51,6 @@ class Options:
     workers: int = 2
     every: float = 5.0
     repeats: int = 3
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, repeats=5)
-        if self.small:
-            # a block is to end between two deaths, beside other work too
-            return dataclasses.replace(self, rows=2000, features=3000, labels=600, repeats=1, every=20.0)
-        return self
 
 
 def run(options: Options) -> dict:

@@ -29,7 +29,7 @@ AXES = ("rows", "features", "labels", "nonzeros", "threads")
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """Growth of time and memory.
 
     Attributes:
@@ -38,7 +38,6 @@ class Options:
         threads: as many as there are cores at most.
         inits: starting weights.
         repeats: of every run.
-        out: folder of the results.
         small: 4,000 rows and features, 100 labels; halves and doubles.
         full: five repetitions.
     """
@@ -51,9 +50,6 @@ class Options:
     threads: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     inits: tuple[str, ...] = ("mean_separating", "zero")
     repeats: int = 1
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""
@@ -192,10 +188,5 @@ def draw(result: dict, axes) -> None:
         row[0].set_ylabel(label)
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main(NAME, Options, __doc__, run, markdown, {NAME: draw})
-
-
 if __name__ == "__main__":
-    main()
+    _report.main(NAME, Options, __doc__, run, markdown, {NAME: draw})

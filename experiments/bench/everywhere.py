@@ -73,7 +73,7 @@ np.save(sys.argv[2], W)
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized, small=dict(repeats=1, sample=2), full=dict(repeats=5)):
     """Every kind of work, for each instruction set.
 
     Attributes:
@@ -82,7 +82,6 @@ class Options:
         repeats: turns.
         sample: labels for LinearSVC.
         dismecpp: its train program; empty leaves it out.
-        out: folder of the results.
         small: data that come with the packages, one turn.
         full: five turns.
     """
@@ -92,15 +91,6 @@ class Options:
     repeats: int = 3
     sample: int = 5
     dismecpp: str = ""
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, repeats=5)
-        return dataclasses.replace(self, repeats=1, sample=2) if self.small else self
 
 
 @dataclasses.dataclass(frozen=True)

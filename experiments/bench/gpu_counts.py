@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict, deque
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -63,24 +62,17 @@ GPUS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Trial, small=dict(data=("naics_demo",))):
     """What a dense head and a fused search would save.
 
     Attributes:
         data: sets of experiments, naics2017, or amazon_670k, which is made (some minutes).
         lanes: of a block.
-        out: folder of the results.
         small: naics_demo alone.
     """
 
     data: tuple[str, ...] = ("stackexchange_tags", "bibtex", "delicious", "naics2017", "amazon_670k")
     lanes: int = 512
-    out: Path = Path("results")
-    small: bool = False
-
-    def chosen(self) -> Options:
-        """With the sets that --small stands for."""
-        return dataclasses.replace(self, data=("naics_demo",)) if self.small else self
 
 
 class Time(NamedTuple):

@@ -12,7 +12,6 @@ and .md.
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 
@@ -28,22 +27,15 @@ SORTED = 200  # bytes that a weight costs when those of a block are put in the o
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Trial, small=dict(labels=5_000)):
     """What a prediction moves.
 
     Attributes:
         labels: L.
-        out: folder of the results.
         small: 5,000 labels.
     """
 
     labels: int = 1_000_000
-    out: Path = Path("results")
-    small: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small stands for."""
-        return dataclasses.replace(self, labels=5_000) if self.small else self
 
 
 def run(options: Options) -> dict:

@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -32,28 +31,18 @@ FEATURES, CLASSES = 2_000, 40
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized, small=dict(rows=200, repeats=2), full=dict(rows=8_000, repeats=11)):
     """Solvers of the host, with and without a GPU.
 
     Attributes:
         rows: of the made texts.
         repeats: of every fit.
-        out: folder of the results.
         small: 200 rows, two repetitions.
         full: 8,000 rows, eleven repetitions.
     """
 
     rows: int = 3_000
     repeats: int = 7
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, rows=8_000, repeats=11)
-        return dataclasses.replace(self, rows=200, repeats=2) if self.small else self
 
 
 def systems(rows: int) -> dict[str, tuple[Callable, Any, Any]]:

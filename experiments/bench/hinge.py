@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,7 +24,11 @@ GAP = 0.005
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(
+    _report.Sized,
+    small=dict(data="naics_demo", sample=16, repeats=1),
+    full=dict(sample=256, repeats=5),
+):
     """The hinge of one-vs-all training.
 
     Attributes:
@@ -33,7 +36,6 @@ class Options:
         sample: labels with a positive row.
         C: weights of the losses.
         repeats: of every training.
-        out: folder of the results.
         small: 16 labels of naics_demo, one repetition.
         full: 256 labels, five repetitions.
     """
@@ -42,17 +44,6 @@ class Options:
     sample: int = 128
     C: tuple[float, ...] = (1.0, 10.0)
     repeats: int = 3
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, sample=256, repeats=5)
-        if self.small:
-            return dataclasses.replace(self, data="naics_demo", sample=16, repeats=1)
-        return self
 
 
 def run(options: Options) -> dict:

@@ -26,7 +26,7 @@ from experiments.bench import _worker
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized, small=dict(labels=20_000), full=dict(labels=1_000_000)):
     """A million labels by the command line.
 
     Attributes:
@@ -34,7 +34,6 @@ class Options:
         test_rows: that are predicted.
         threads: of both commands.
         folder: for the data and the model; a temporary one if not given. A model that is there is resumed.
-        out: folder of the results.
         small: 20,000 labels.
         full: 1,000,000 labels.
     """
@@ -46,17 +45,6 @@ class Options:
     test_rows: int = 2_000
     threads: int = 2
     folder: Path | None = None
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, labels=1_000_000)
-        if self.small:
-            return dataclasses.replace(self, labels=20_000)
-        return self
 
 
 def run(options: Options) -> dict:

@@ -13,7 +13,6 @@ import json
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 import scipy.sparse as sp
 
@@ -22,13 +21,16 @@ from experiments.bench import _worker
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(
+    _report.Sized,
+    small=dict(rows=2_000, features=5_000, labels=(200, 2_000)),
+    full=dict(rows=20_000, features=20_000, labels=(2_000, 20_000)),
+):
     """Peak memory against the number of labels.
 
     Attributes:
         rows, features: of the synthetic power-law set.
         labels: numbers of labels, each trained on its own.
-        out: folder of the results.
         small: 2,000 rows; 200 and 2,000 labels.
         full: 20,000 rows; 2,000 and 20,000 labels.
     """
@@ -36,17 +38,6 @@ class Options:
     rows: int = 2_000
     features: int = 5_000
     labels: tuple[int, ...] = (200, 2_000)
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, rows=20_000, features=20_000, labels=(2_000, 20_000))
-        if self.small:
-            return dataclasses.replace(self, rows=2_000, features=5_000, labels=(200, 2_000))
-        return self
 
 
 def train(folder: str, labels: int) -> dict:

@@ -20,7 +20,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,7 +42,7 @@ NAICS_C = {"ww": 0, "cs": 1, "liblinear cs": 1, "liblinear ovr": 1}
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """All-in-one SVMs against LIBLINEAR.
 
     Attributes:
@@ -55,7 +54,6 @@ class Options:
         gap: relative duality gap of ours.
         tol: largest projected gradient of LIBLINEAR.
         repeats: of every timed run.
-        out: folder of the results.
         small: scikit-learn's digits, one repetition.
         full: all sets, five repetitions.
     """
@@ -68,9 +66,6 @@ class Options:
     gap: float = 1e-3
     tol: float = 0.01
     repeats: int = 3
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""
@@ -270,10 +265,5 @@ def markdown(result: dict) -> str:
     return text
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main("multiclass_svm", Options, __doc__, run, markdown)
-
-
 if __name__ == "__main__":
-    main()
+    _report.main("multiclass_svm", Options, __doc__, run, markdown)

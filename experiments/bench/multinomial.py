@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -27,7 +26,7 @@ CALLS = ("first", "second")
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """Time of multinomial logistic regression to a relative gap.
 
     Attributes:
@@ -39,7 +38,6 @@ class Options:
         repeats: of every run.
         limit: processor seconds after which a run is given up.
         rows: of the training part; 0 for all.
-        out: folder of the results.
         small: scikit-learn's digits, auto and lbfgs, once.
         full: naics2017, five repetitions.
     """
@@ -52,9 +50,6 @@ class Options:
     repeats: int = 3
     limit: float = 100.0
     rows: int = 0
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""
@@ -184,10 +179,5 @@ def markdown(result: dict) -> str:
     return text + _report.markdown_table(header, rows)
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main("multinomial", Options, __doc__, run, markdown)
-
-
 if __name__ == "__main__":
-    main()
+    _report.main("multinomial", Options, __doc__, run, markdown)

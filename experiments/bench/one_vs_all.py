@@ -35,7 +35,7 @@ PECOS_ROW = "PECOS one-level (dual, eps 0.1)"
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """One-vs-all training against its peers.
 
     Attributes:
@@ -46,7 +46,6 @@ class Options:
         dismecpp: its train program; empty leaves it out.
         pecos_python: an interpreter that can import pecos; empty leaves it out.
         omikuji_python: an interpreter that can import omikuji; empty leaves it out.
-        out: folder of the results.
         small: the demo set that comes with the package, one repetition, few labels for LinearSVC.
         full: stackexchange_tags, five repetitions, all initialisations.
     """
@@ -58,9 +57,6 @@ class Options:
     dismecpp: str = ""
     pecos_python: str = ""
     omikuji_python: str = ""
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,14 +23,17 @@ TOLERANCES = (1e-1, 1e-2, 1e-3)
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(
+    _report.Sized,
+    small=dict(data="naics_demo", sample=16, repeats=1),
+    full=dict(sample=64, repeats=5),
+):
     """Penalties of one-vs-all training.
 
     Attributes:
         data: a set of the data folder, or naics_demo.
         sample: labels with a positive row.
         repeats: of every training.
-        out: folder of the results.
         small: 16 labels of naics_demo, one repetition.
         full: 64 labels, five repetitions.
     """
@@ -39,17 +41,6 @@ class Options:
     data: str = "stackexchange_tags"
     sample: int = 32
     repeats: int = 3
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, sample=64, repeats=5)
-        if self.small:
-            return dataclasses.replace(self, data="naics_demo", sample=16, repeats=1)
-        return self
 
 
 def run(options: Options) -> dict:

@@ -34,7 +34,11 @@ sys.exit(status)
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(
+    _report.Sized,
+    small=dict(sets=(MADE,), threads=(1,), rows=1500, features=800, labels=200),
+    full=dict(repeats=3),
+):
     """Plans and runs.
 
     Attributes:
@@ -42,7 +46,6 @@ class Options:
         threads: of the runs.
         repeats: of every plan and run; medians count.
         rows, features, labels: of the made set.
-        out: folder of the results.
         small: a made set of 200 labels alone.
         full: three repetitions.
     """
@@ -56,17 +59,6 @@ class Options:
     rows: int = 40_000
     features: int = 20_000
     labels: int = 2_000
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, repeats=3)
-        if self.small:
-            return dataclasses.replace(self, sets=(MADE,), threads=(1,), rows=1500, features=800, labels=200)
-        return self
 
 
 def run(options: Options) -> dict:

@@ -32,14 +32,13 @@ TIE = 1e-4
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """Prediction against dismecpp.
 
     Attributes:
         data: a set of experiments._data.
         repeats: of every run.
         dismecpp: its predict program; empty leaves it out.
-        out: folder of the results.
         small: the demo set that comes with the package, one repetition.
         full: stackexchange_tags, seven repetitions.
     """
@@ -47,9 +46,6 @@ class Options:
     data: str = "stackexchange_tags"
     repeats: int = 3
     dismecpp: str = ""
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""

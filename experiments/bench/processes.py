@@ -14,7 +14,6 @@ import dataclasses
 import json
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 
@@ -27,7 +26,7 @@ METHODS = {"lc": "LC", "lbfgs": "L-BFGS"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized, small=dict(data="digits", orders=1, classes=200, turns=1), full=dict(turns=7)):
     """Two processes beside one.
 
     Attributes:
@@ -35,7 +34,6 @@ class Options:
         orders: of its rows.
         classes: of LC and L-BFGS.
         turns: of one process and two.
-        out: folder of the results.
         small: scikit-learn's digits and 200 classes, one order and one turn.
         full: seven turns.
     """
@@ -44,17 +42,6 @@ class Options:
     orders: int = 4
     classes: int = 10_000
     turns: int = 3
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, turns=7)
-        if self.small:
-            return dataclasses.replace(self, data="digits", orders=1, classes=200, turns=1)
-        return self
 
 
 def answer(request: dict) -> dict:
@@ -125,13 +112,8 @@ def markdown(result: dict) -> str:
     return f"Seconds by the clock, medians of {result['turns']} turns.\n\n{table}"
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main("processes", Options, __doc__, run, markdown)
-
-
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--answer"]:
         print(json.dumps(answer(json.loads(sys.argv[2]))))
     else:
-        main()
+        _report.main("processes", Options, __doc__, run, markdown)

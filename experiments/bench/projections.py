@@ -37,7 +37,11 @@ LIBSDCA = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(
+    _report.Sized,
+    small=dict(rows=200, repeats=3),
+    full=dict(rows=10_000, length=1_000, repeats=9),
+):
     """Projections against other libraries.
 
     Attributes:
@@ -48,7 +52,6 @@ class Options:
         repeats: of every timed call.
         libsdca: a checkout of libsdca; empty leaves it out.
         compiler: of its program.
-        out: folder of the results.
         small: 200 vectors, three repetitions.
         full: 10,000 vectors of 1,000, nine repetitions.
     """
@@ -60,17 +63,6 @@ class Options:
     repeats: int = 5
     libsdca: str = ""
     compiler: str = "c++"
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, rows=10_000, length=1_000, repeats=9)
-        if self.small:
-            return dataclasses.replace(self, rows=200, repeats=3)
-        return self
 
 
 def bisection(x, radius: float):
@@ -221,12 +213,7 @@ def markdown(result: dict) -> str:
     )
 
 
-def main() -> None:
-    """Reads the options, runs on one processor, writes the results."""
-    if hasattr(os, "sched_setaffinity"):
+if __name__ == "__main__":
+    if hasattr(os, "sched_setaffinity"):  # one processor
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
     _report.main("projections", Options, __doc__, run, markdown)
-
-
-if __name__ == "__main__":
-    main()

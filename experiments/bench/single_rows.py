@@ -51,7 +51,11 @@ print(json.dumps({
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(
+    _report.Sized,
+    small=dict(rows=20, labels=300, weights=3000, stored=500, repeats=1),
+    full=dict(repeats=5),
+):
     """Prediction of single rows.
 
     Attributes:
@@ -60,7 +64,6 @@ class Options:
         weights: of that model.
         stored: labels of the model that is opened by its index; 0 leaves it out.
         repeats: rounds; the median of their times is given.
-        out: folder of the results.
         small: the demo set, and small models.
         full: five rounds.
     """
@@ -70,17 +73,6 @@ class Options:
     weights: int = 10_000_000
     stored: int = 1_000_000
     repeats: int = 3
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, repeats=5)
-        if self.small:
-            return dataclasses.replace(self, rows=20, labels=300, weights=3000, stored=500, repeats=1)
-        return self
 
 
 def run(options: Options) -> dict:

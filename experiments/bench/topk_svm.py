@@ -33,7 +33,7 @@ OURS, LIBSDCA, LINEAR_SVC = "xmcjax", "libsdca", "LinearSVC"
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """Top-k SVMs against their peers.
 
     Attributes:
@@ -46,7 +46,6 @@ class Options:
         libsdca: a checkout of libsdca; empty leaves it out.
         libsdca_flags: of its compiler: -DBLAS_DEFAULT and a library with cblas.
         compiler: of its program.
-        out: folder of the results.
         small: scikit-learn's digits, one repetition.
         full: Caltech-101 Silhouettes, five repetitions.
     """
@@ -60,9 +59,6 @@ class Options:
     libsdca: str = ""
     libsdca_flags: str = ""
     compiler: str = "c++"
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""
@@ -207,10 +203,5 @@ def markdown(result: dict) -> str:
     )
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main("topk_svm", Options, __doc__, run, markdown)
-
-
 if __name__ == "__main__":
-    main()
+    _report.main("topk_svm", Options, __doc__, run, markdown)

@@ -29,14 +29,13 @@ WORKER = Path(__file__).with_name("_version_worker.py")
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized, small=dict(pairs=1), full=dict(pairs=11)):
     """The library beside another version of itself.
 
     Attributes:
         before: a Python that has the other version.
         pairs: of timed runs for each work.
         only: a part of the names of the works that are done; empty for all.
-        out: folder of the results.
         topk: top-k SVMs of any C in place of the other works; those that do not end are cut off.
         small: two works, one pair.
         full: 11 pairs.
@@ -45,18 +44,7 @@ class Options:
     before: Path = Path(sys.executable)
     pairs: int = 5
     only: str = ""
-    out: Path = Path("results")
     topk: bool = False
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, pairs=11)
-        if self.small:
-            return dataclasses.replace(self, pairs=1)
-        return self
 
 
 @dataclasses.dataclass(frozen=True)

@@ -58,7 +58,9 @@ MEASURES = {
 ROOT = Path(__file__).resolve().parent.parent.parent
 _SUFFIXES = (".py", ".cc", ".h", ".def")
 # What a study says about its result is no part of the hash: a page is written again without a new run.
-_SHOWN = re.compile(r"^def (?:markdown|draw|main)\w*\([\s\S]*?(?=^\S(?<!\))|\Z)", re.MULTILINE)
+_SHOWN = re.compile(
+    r"^(?:def (?:markdown|draw|main)\w*\(|if __name__)[\s\S]*?(?=^\S(?<!\))|\Z)", re.MULTILINE
+)
 
 
 def result_name(study: str) -> str:

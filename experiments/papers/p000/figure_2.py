@@ -10,7 +10,6 @@ that the line search has to cut. Writes p000_figure_2.json, .md and, where matpl
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 
@@ -21,7 +20,7 @@ NAME = "p000_figure_2"
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized, small=dict(points=9)):
     """Error of the quadratic model.
 
     Attributes:
@@ -29,7 +28,6 @@ class Options:
         margins: m₀; the paper has 0 and 1.
         longest: δ from −longest to longest.
         points: on that line, an odd number.
-        out: folder of the results.
         small: nine points.
         full: as it is: it takes a second.
     """
@@ -38,13 +36,6 @@ class Options:
     margins: tuple[float, ...] = (0.0, 1.0)
     longest: float = 3.0
     points: int = 121
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        return dataclasses.replace(self, points=9) if self.small else self
 
 
 def run(options: Options) -> dict:
@@ -82,10 +73,5 @@ def draw(result: dict, axes) -> None:
     axes.legend()
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main(NAME, Options, __doc__, run, markdown, {NAME: draw})
-
-
 if __name__ == "__main__":
-    main()
+    _report.main(NAME, Options, __doc__, run, markdown, {NAME: draw})

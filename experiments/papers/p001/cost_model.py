@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from pathlib import Path
 
 from experiments import _joined, _report
 from experiments._cells import Cells
@@ -70,14 +69,13 @@ print(json.dumps({"seconds": seconds, "bytes": sent, "messages": messages, "mess
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized, small=dict(data="made_few", processes=(1, 2)), full=dict(data="naics2017")):
     """A cost model of processes.
 
     Attributes:
         data: of experiments._multiclass.SETS.
         processes: 1, 2 and those that check the model.
         bandwidth: of the wire between two processes, bytes per second.
-        out: folder of the results.
         small: short texts of a hundred classes that are made.
         full: naics2017.
     """
@@ -85,15 +83,6 @@ class Options:
     data: str = "clinc150"
     processes: tuple[int, ...] = (1, 2, 4)
     bandwidth: float = 1.25e9
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, data="naics2017")
-        return dataclasses.replace(self, data="made_few", processes=(1, 2)) if self.small else self
 
 
 def measured(data: str, count: int) -> dict:
@@ -185,10 +174,5 @@ def draw(result: dict, axes) -> None:
     axes.legend()
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main(NAME, Options, __doc__, run, markdown, {NAME: draw})
-
-
 if __name__ == "__main__":
-    main()
+    _report.main(NAME, Options, __doc__, run, markdown, {NAME: draw})

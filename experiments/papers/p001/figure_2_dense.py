@@ -15,7 +15,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from pathlib import Path
 
 import numpy as np
 
@@ -25,14 +24,13 @@ from experiments.papers.p001 import figures_2_3
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized, small=dict(sets=("made_few",), processes=(1, 2), repeats=1)):
     """Speed over processes.
 
     Attributes:
         sets: of experiments._multiclass.SETS.
         processes: joined on this machine.
         repeats: of every timed run.
-        out: folder of the results.
         small: short texts of a hundred classes that are made, two processes, one repetition.
         full: as without it.
     """
@@ -40,15 +38,6 @@ class Options:
     sets: tuple[str, ...] = ("naics2017", "made_dense")
     processes: tuple[int, ...] = (1, 2, 4)
     repeats: int = 3
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small stands for."""
-        if self.small:
-            return dataclasses.replace(self, sets=("made_few",), processes=(1, 2), repeats=1)
-        return self
 
 
 def measured(name: str, options: Options) -> dict:
@@ -127,10 +116,5 @@ def draw(result: dict, axes) -> None:
     axes.legend()
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main("p001_figure_2_dense", Options, __doc__, run, markdown, {"p001_figure_2_dense": draw})
-
-
 if __name__ == "__main__":
-    main()
+    _report.main("p001_figure_2_dense", Options, __doc__, run, markdown, {"p001_figure_2_dense": draw})

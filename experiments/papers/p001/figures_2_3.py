@@ -21,7 +21,6 @@ import itertools
 import sys
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 
@@ -56,7 +55,11 @@ print(json.dumps(dict(zip(("clock", "processor"), seconds[1]))))
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(
+    _report.Sized,
+    small=dict(data="digits", processes=(), log_C=(-1, 0), repeats=1),
+    full=dict(data="naics2017", processes=(1, 2, 4), runs=10),
+):
     """Speed of all-in-one SVMs.
 
     Attributes:
@@ -66,7 +69,6 @@ class Options:
         log_C: of the training times.
         runs: orders of every training time.
         repeats: of every timed run of the speed.
-        out: folder of the results.
         small: scikit-learn's digits, one repetition, two C.
         full: naics2017, three repetitions, ten orders.
     """
@@ -77,17 +79,6 @@ class Options:
     log_C: tuple[int, ...] = (-3, -2, -1, 0, 1)
     runs: int = 1
     repeats: int = 3
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, data="naics2017", processes=(1, 2, 4), runs=10)
-        if self.small:
-            return dataclasses.replace(self, data="digits", processes=(), log_C=(-1, 0), repeats=1)
-        return self
 
 
 def on_threads(parts: _multiclass.Parts, formulation: str, threads: int) -> tuple[float, list[float]]:
@@ -280,11 +271,6 @@ def draw_training(result: dict, axes) -> None:
     axes.legend()
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
+if __name__ == "__main__":
     figures = {"p001_figure_2": draw_speed, "p001_figure_3": draw_training}
     _report.main("p001_figures_2_3", Options, __doc__, run, markdown, figures)
-
-
-if __name__ == "__main__":
-    main()

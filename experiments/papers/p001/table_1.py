@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from pathlib import Path
 
 import numpy as np
 
@@ -26,7 +25,7 @@ _SMALL = 1000
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """Test error and density of all-in-one SVMs.
 
     Attributes:
@@ -35,7 +34,6 @@ class Options:
         gap: relative duality gap that confirms a cell.
         max_epochs: of one solution.
         orders: of the instances, of which the mean is shown.
-        out: folder of the results.
         small: scikit-learn's digits.
         full: all sets of Table 1 that there are, in ten orders as in the paper.
     """
@@ -45,9 +43,6 @@ class Options:
     gap: float = 1e-3
     max_epochs: int = 100_000
     orders: int = 1
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sets that --small or --full stand for."""
@@ -157,10 +152,5 @@ def markdown(result: dict) -> str:
     )
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main("p001_table_1", Options, __doc__, run, markdown)
-
-
 if __name__ == "__main__":
-    main()
+    _report.main("p001_table_1", Options, __doc__, run, markdown)

@@ -8,7 +8,6 @@ The LSHTC sets cannot be had. Writes p001_table_2.json and .md.
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 from experiments import _report
 from experiments.papers import _sizes
@@ -18,24 +17,16 @@ NAME = "p001_table_2"
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized, small=dict(sets=("digits",))):
     """Sizes of sets.
 
     Attributes:
         sets: of experiments._multiclass.SETS.
-        out: folder of the results.
         small: scikit-learn's digits.
         full: as without it.
     """
 
     sets: tuple[str, ...] = ("naics2017", "clinc150")
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sets that --small stands for."""
-        return dataclasses.replace(self, sets=("digits",)) if self.small else self
 
 
 def run(options: Options) -> dict:
@@ -54,10 +45,5 @@ def markdown(result: dict) -> str:
     return _report.markdown_table(header, ours + paper) + "\nIn italics the paper's, not here.\n"
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main(NAME, Options, __doc__, run, markdown)
-
-
 if __name__ == "__main__":
-    main()
+    _report.main(NAME, Options, __doc__, run, markdown)

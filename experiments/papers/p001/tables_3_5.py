@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from pathlib import Path
 
 import numpy as np
 
@@ -33,7 +32,11 @@ WORST = ("gap", "violation")
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(
+    _report.Sized,
+    small=dict(sets=("digits",), log_C=(-1, 0), log_C_llw=(), orders=1),
+    full=dict(sets=("naics2017", "clinc150")),
+):
     """SVMs over many classes.
 
     Attributes:
@@ -44,7 +47,6 @@ class Options:
         orders: seeds that a mean is over.
         tol: relative duality gap.
         max_epochs: of one solution.
-        out: folder of the results.
         small: scikit-learn's digits, one order, two C.
         full: naics2017 and clinc150.
     """
@@ -56,17 +58,6 @@ class Options:
     orders: int = 3
     tol: float = 1e-3
     max_epochs: int = 1000
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, sets=("naics2017", "clinc150"))
-        if self.small:
-            return dataclasses.replace(self, sets=("digits",), log_C=(-1, 0), log_C_llw=(), orders=1)
-        return self
 
 
 def solve(parts: _multiclass.Parts, formulation: str, C: float, seed: int, options: Options) -> dict:
@@ -224,10 +215,5 @@ def markdown_paper(result: dict) -> str:
     return text + "\n" + "\n".join(said) + "\n"
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main("p001_tables_3_5", Options, __doc__, run, markdown)
-
-
 if __name__ == "__main__":
-    main()
+    _report.main("p001_tables_3_5", Options, __doc__, run, markdown)

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from pathlib import Path
 
 import numpy as np
 
@@ -37,7 +36,7 @@ TUNED = "admm, best ρ"
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """Convergence of the methods.
 
     Attributes:
@@ -51,7 +50,6 @@ class Options:
         lams: from which it chooses.
         folds: of it.
         curve: iterations of the two curves of figure 1.
-        out: folder of the results.
         small: scikit-learn's digits, one second per run, two ρ.
         full: five minutes per run, and the cross-validation.
     """
@@ -76,9 +74,6 @@ class Options:
     lams: tuple[float, ...] = (0.001, 0.01, 0.1, 1.0, 10.0)
     folds: int = 3
     curve: int = 60
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""
@@ -361,11 +356,6 @@ def draw_largest(result: dict, axes) -> None:
 FIGURES = (draw_bound, draw_iterations, draw_seconds, draw_largest)
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
+if __name__ == "__main__":
     figures = {f"{NAME}_{number}": draw for number, draw in enumerate(FIGURES, 1)}
     _report.main(NAME, Options, __doc__, run, markdown, figures)
-
-
-if __name__ == "__main__":
-    main()

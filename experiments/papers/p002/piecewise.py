@@ -21,7 +21,6 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import scipy.optimize
@@ -35,7 +34,11 @@ HALVINGS = 100
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(
+    _report.Sized,
+    small=dict(searched=(2, 3), points=200, evaluations=500, iterations=50),
+    full=dict(evaluations=200_000),
+):
     """Piecewise linear bounds.
 
     Attributes:
@@ -48,7 +51,6 @@ class Options:
         data: of experiments._multiclass, of which the objective is minimised.
         lam: λ.
         iterations: most of L-BFGS.
-        out: folder of the results.
         small: few evaluations and iterations.
         full: ten times as many evaluations.
     """
@@ -62,17 +64,6 @@ class Options:
     data: str = "digits"
     lam: float = 1.0
     iterations: int = 200
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, evaluations=200_000)
-        if self.small:
-            return dataclasses.replace(self, searched=(2, 3), points=200, evaluations=500, iterations=50)
-        return self
 
 
 @functools.cache
@@ -312,10 +303,5 @@ def draw(result: dict, axes) -> None:
     axes.legend()
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main(NAME, Options, __doc__, run, markdown, {NAME: draw})
-
-
 if __name__ == "__main__":
-    main()
+    _report.main(NAME, Options, __doc__, run, markdown, {NAME: draw})

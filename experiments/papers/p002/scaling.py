@@ -18,7 +18,6 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,7 +31,7 @@ INFORMATIVE = 3  # entries of a row that tell its class
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """Time of an iteration.
 
     Attributes:
@@ -44,7 +43,6 @@ class Options:
         entries: of a row.
         lam: λ.
         iterations: that are timed.
-        out: folder of the results.
         small: 100 to 1,000 classes, one and two processes.
         full: 1,000 to 100,000 classes, one to four processes.
     """
@@ -57,9 +55,6 @@ class Options:
     entries: int = 10
     lam: float = 0.1
     iterations: int = 3
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""
@@ -200,15 +195,10 @@ def draw(result: dict, axes) -> None:
     axes.legend()
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main(NAME, Options, __doc__, run, markdown, {NAME: draw})
-
-
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--answer"]:
         request = json.loads(sys.argv[2])
         classes, method = request["run"]
         print(json.dumps(answer(Options(**request["options"]), classes, method, request)))
     else:
-        main()
+        _report.main(NAME, Options, __doc__, run, markdown, {NAME: draw})

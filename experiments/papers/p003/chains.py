@@ -17,7 +17,6 @@ import dataclasses
 import functools
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,7 +30,11 @@ METHODS = {"single points": 1e-6, "chain": 1.0}
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(
+    _report.Sized,
+    small=dict(rows=60, test_rows=200, max_iter=5),
+    full=dict(rows=4_000, test_rows=100_000, splits=(0, 1, 2)),
+):
     """A kernel conditional random field.
 
     Attributes:
@@ -42,7 +45,6 @@ class Options:
         v: variance of the functions.
         tol: of the fits.
         max_iter: most iterations of the search for the transitions.
-        out: folder of the results.
         small: 60 rows.
         full: 4,000 rows, three draws.
     """
@@ -54,17 +56,6 @@ class Options:
     v: float = 20.0
     tol: float = 1e-3
     max_iter: int = 30
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, rows=4_000, test_rows=100_000, splits=(0, 1, 2))
-        if self.small:
-            return dataclasses.replace(self, rows=60, test_rows=200, max_iter=5)
-        return self
 
 
 @functools.cache
@@ -195,10 +186,5 @@ def markdown(result: dict) -> str:
     return _report.markdown_table(header, rows)
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main("p003_chains", Options, __doc__, run, markdown)
-
-
 if __name__ == "__main__":
-    main()
+    _report.main("p003_chains", Options, __doc__, run, markdown)

@@ -18,7 +18,6 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,7 @@ print(json.dumps(dict(seconds=seconds, peak_gib=peak, newton_steps=model.n_iter_
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """Time of one fit.
 
     Attributes:
@@ -57,7 +56,6 @@ class Options:
         blocked: rows of the fit in tiles; 0 for none.
         blocked_steps: Newton steps of it.
         repeats: of every fit.
-        out: folder of the results.
         small: 100 and 200 rows, 4 and 8 classes.
         full: up to all 4,435 rows, 256 classes, 20,000 rows in tiles.
     """
@@ -69,9 +67,6 @@ class Options:
     blocked: int = 0
     blocked_steps: int = 2
     repeats: int = 3
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""

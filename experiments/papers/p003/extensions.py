@@ -20,7 +20,6 @@ import dataclasses
 import functools
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 
@@ -36,7 +35,7 @@ MOST_ROUNDS = 200
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized, small=dict(rows=150, max_iter=2), full=dict(rows=1_000, splits=(0, 1, 2))):
     """Mixed functions, and inner labels.
 
     Attributes:
@@ -47,7 +46,6 @@ class Options:
         factors: columns of B.
         v: variance of a node; where the search for that of B begins.
         max_iter: most iterations of a search.
-        out: folder of the results.
         small: 150 rows, two iterations.
         full: 1,000 rows and three draws.
     """
@@ -59,17 +57,6 @@ class Options:
     factors: int = 10
     v: float = 20.0
     max_iter: int = 15
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, rows=1_000, splits=(0, 1, 2))
-        if self.small:
-            return dataclasses.replace(self, rows=150, max_iter=2)
-        return self
 
 
 def some(split: int, rows: int):
@@ -234,10 +221,5 @@ def markdown(result: dict) -> str:
     return text + _report.markdown_table(header, rows)
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main("p003_extensions", Options, __doc__, run, markdown)
-
-
 if __name__ == "__main__":
-    main()
+    _report.main("p003_extensions", Options, __doc__, run, markdown)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from pathlib import Path
 
 import numpy as np
 
@@ -38,7 +37,7 @@ POINTS = 201  # of a reject curve
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """Kernel multinomial regression on satimage.
 
     Attributes:
@@ -49,7 +48,6 @@ class Options:
         folds: of the criterion.
         tol: of the search, relative.
         max_iter: most iterations of a search.
-        out: folder of the results.
         small: 200 rows, one partition, three iterations.
         full: all 4,435 rows and ten partitions, range alone where no scalings are given.
     """
@@ -61,9 +59,6 @@ class Options:
     folds: int = 5
     tol: float = 1e-3
     max_iter: int = 50
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""
@@ -230,10 +225,5 @@ def draw(result: dict, axes) -> None:
     axes.legend()
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main("p003_figures_3_4", Options, __doc__, run, markdown, {"p003_figures_3_4": draw})
-
-
 if __name__ == "__main__":
-    main()
+    _report.main("p003_figures_3_4", Options, __doc__, run, markdown, {"p003_figures_3_4": draw})

@@ -24,7 +24,6 @@ import itertools
 import time
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,7 +76,11 @@ LIMITS = {"flat": ((8, 4, 15), (25, 12)), "tree": ((10, 4, 25), (30, 17))}
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(
+    _report.Sized,
+    small=dict(sets=("clef",), rows=300, test_rows=300, max_iter=2),
+    full=dict(rows=1_000_000, splits=(0, 1, 2)),
+):
     """Flat and hierarchical kernel multinomial regression.
 
     Attributes:
@@ -90,7 +93,6 @@ class Options:
         folds: of the criterion.
         max_iter: most iterations of a search.
         sigma2: of the intercepts.
-        out: folder of the results.
         small: 300 rows of clef, two iterations.
         full: all rows in the last fit, 2,000 of them in the search, three splits.
     """
@@ -104,17 +106,6 @@ class Options:
     folds: int = 5
     max_iter: int = 15
     sigma2: float = 1.0
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, rows=1_000_000, splits=(0, 1, 2))
-        if self.small:
-            return dataclasses.replace(self, sets=("clef",), rows=300, test_rows=300, max_iter=2)
-        return self
 
 
 @functools.cache
@@ -481,10 +472,5 @@ def draw(result: dict, axes) -> None:
     axes.legend()
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main("p003_tables_1_2", Options, __doc__, run, markdown, {"p003_tables_1_2": draw})
-
-
 if __name__ == "__main__":
-    main()
+    _report.main("p003_tables_1_2", Options, __doc__, run, markdown, {"p003_tables_1_2": draw})

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 
@@ -28,22 +27,18 @@ _RARE = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """Vertices of the top-k simplices.
 
     Attributes:
         lengths: m.
         directions: random points for each of them.
-        out: folder of the results.
         small: m = 3 alone.
         full: up to m = 6.
     """
 
     lengths: tuple[int, ...] = (3, 4, 5)
     directions: int = 4000
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""
@@ -97,10 +92,5 @@ def draw(result: dict, axes) -> None:
     axes.axis("off")
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main(NAME, Options, __doc__, run, markdown, {NAME: draw})
-
-
 if __name__ == "__main__":
-    main()
+    _report.main(NAME, Options, __doc__, run, markdown, {NAME: draw})

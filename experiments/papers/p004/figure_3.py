@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from pathlib import Path
 
 import numpy as np
 
@@ -21,7 +20,7 @@ KNAPSACK = "knapsack"
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """Time of the projections against the length of the vector.
 
     Attributes:
@@ -30,7 +29,6 @@ class Options:
         ks: k of the top-k sets; the knapsack's bound is 2 radius / k.
         radius: of all sets but the cone.
         repeats: of every timed call.
-        out: folder of the results.
         small: k = 10, lengths 10 and 1,000, 10,000 entries, three repetitions.
         full: lengths 10 to 1,000,000, 4,000,000 entries, seven repetitions.
     """
@@ -40,9 +38,6 @@ class Options:
     ks: tuple[int, ...] = (1, 5, 10)
     radius: float = 1.0
     repeats: int = 5
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""
@@ -137,12 +132,7 @@ def draw(result: dict, axes) -> None:
     panels[-1].legend(fontsize=5)
 
 
-def main() -> None:
-    """Reads the options, runs on one processor, writes the results."""
-    if hasattr(os, "sched_setaffinity"):
+if __name__ == "__main__":
+    if hasattr(os, "sched_setaffinity"):  # one processor
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
     _report.main("p004_figure_3", Options, __doc__, run, markdown, {"p004_figure_3": draw})
-
-
-if __name__ == "__main__":
-    main()

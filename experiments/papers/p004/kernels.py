@@ -17,7 +17,6 @@ import dataclasses
 import functools
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 
@@ -30,7 +29,7 @@ FEATURES, LINEAR, GAUSS = "features", "inner products", "Gauss"
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """The top-k SVM with a kernel.
 
     Attributes:
@@ -41,7 +40,6 @@ class Options:
         linear_Cs: of the features and of their inner products.
         tol: relative duality gap.
         max_epochs: of a fit.
-        out: folder of the results.
         small: the digits of scikit-learn, one width, one C.
         full: k = 1 to 5, 10 and 20, six widths and five C.
     """
@@ -53,9 +51,6 @@ class Options:
     linear_Cs: tuple[float, ...] = (0.003, 0.01, 0.03)
     tol: float = 1e-3
     max_epochs: int = 300
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for."""
@@ -168,10 +163,5 @@ def markdown_apart(runs: list[dict], fit: dict) -> float:
     return abs(fit["objective"] / other["objective"] - 1)
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main(NAME, Options, __doc__, run, markdown)
-
-
 if __name__ == "__main__":
-    main()
+    _report.main(NAME, Options, __doc__, run, markdown)

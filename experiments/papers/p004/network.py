@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +42,7 @@ LOSSES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """Top-k losses as the head of a small network, against softmax.
 
     Attributes:
@@ -54,7 +53,6 @@ class Options:
         batch: rows of a minibatch.
         rates: learning rates; empty for 3e-4, 1e-3.
         seeds: how many.
-        out: folder of the results.
         small: the digits of scikit-learn, a narrow layer, few steps.
         full: sets, losses and rates that are not given are all of them.
     """
@@ -66,9 +64,6 @@ class Options:
     batch: int = 50
     rates: tuple[float, ...] = ()
     seeds: int = 3
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small, --full or neither stands for."""

@@ -22,7 +22,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,7 +45,7 @@ TOP_K = {variant: f"top-k SVM {variant}" for variant in VARIANTS}
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """Top-1 to top-10 accuracy of the top-k SVM and of the methods it is compared with.
 
     Attributes:
@@ -57,7 +56,6 @@ class Options:
         grid: of C, ascending, of every method that has a C; empty for 1e-5, 1e-4, …, 1e3.
         extensions: most steps by which a grid is extended at each end.
         max_epochs: of the top-k SVM; a C that is not solved by then is not chosen.
-        out: folder of the results.
         small: the digits of scikit-learn, three C, four methods.
         full: methods and k that are not given are all of them; sets those of the paper, in both splits.
     """
@@ -68,9 +66,6 @@ class Options:
     grid: tuple[float, ...] = ()
     extensions: int = 2
     max_epochs: int = 300
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small, --full or neither stands for."""

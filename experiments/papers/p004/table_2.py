@@ -18,7 +18,6 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +34,11 @@ VALIDATION = 5  # one of so many training rows
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(
+    _report.Sized,
+    small=dict(sets=("digits",), splits=(0, 1), ks=(1, 3), extensions=0),
+    full=dict(ks=(1, 2, 3, 4, 5, 10, 20)),
+):
     """Top-1 to top-10 accuracy over ten splits.
 
     Attributes:
@@ -46,7 +49,6 @@ class Options:
         grid: of C, ascending.
         extensions: most steps by which a grid is extended at each end.
         max_epochs: of a top-k SVM.
-        out: folder of the results.
         small: the digits of scikit-learn, two splits, k = 1 and 3.
         full: k = 1, 2, 3, 4, 5, 10, 20 as in the paper. Its TopPush of one class against the others, which
             takes a quarter of an hour per split, is made where `baselines` names it.
@@ -59,17 +61,6 @@ class Options:
     grid: tuple[float, ...] = (0.1, 1.0, 10.0)
     extensions: int = 2
     max_epochs: int = 300
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
-
-    def chosen(self) -> Options:
-        """With the sizes that --small or --full stand for."""
-        if self.full:
-            return dataclasses.replace(self, ks=(1, 2, 3, 4, 5, 10, 20))
-        if self.small:
-            return dataclasses.replace(self, sets=("digits",), splits=(0, 1), ks=(1, 3), extensions=0)
-        return self
 
 
 class Part(NamedTuple):
@@ -235,10 +226,5 @@ def markdown_gains(runs: list[dict]) -> str:
     return "".join(lines) + "\n" if lines else ""
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main(NAME, Options, __doc__, run, markdown)
-
-
 if __name__ == "__main__":
-    main()
+    _report.main(NAME, Options, __doc__, run, markdown)

@@ -15,7 +15,6 @@ p000_starts.json, .md and _figure_*.png.
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 from experiments import _one_vs_all, _report
 from experiments._cells import Cells
@@ -28,7 +27,7 @@ LISTED = ("sets", "traced", "repeats", "sample", "traced_sample", "dismecpp")
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class Options(_report.Sized):
     """Every table and figure of Schultheis and Babbar, 2022.
 
     Attributes:
@@ -38,7 +37,6 @@ class Options:
         sample: most labels of a set that are timed; 0 for all.
         traced_sample: most labels in a figure.
         dismecpp: path of the train program of dismecpp, to be timed on the sparse sets; empty leaves it out.
-        out: folder of the results.
         small: sets of the package and a power law, at most 200 labels of each.
         full: all sets, five repetitions, stackexchange_tags in the figures.
     """
@@ -51,9 +49,6 @@ class Options:
     sample: int = 1200
     traced_sample: int = 300
     dismecpp: str = ""
-    out: Path = Path("results")
-    small: bool = False
-    full: bool = False
 
     def chosen(self) -> Options:
         """With the sizes that --small or --full stand for; sets that are asked for stay."""
@@ -162,10 +157,5 @@ def markdown(result: dict) -> str:
     return text
 
 
-def main() -> None:
-    """Reads the options, runs, writes the results."""
-    _report.main(NAME, Options, __doc__, run, markdown, _figures.drawings(NAME))
-
-
 if __name__ == "__main__":
-    main()
+    _report.main(NAME, Options, __doc__, run, markdown, _figures.drawings(NAME))
