@@ -3,7 +3,7 @@
 //     x = min(max(b − t, l), u),  Σ x = r  or, at_most,  Σ x <= r and t >= ρ Σ x
 //
 // t is searched for by Newton's method from below, and once more as a difference from what was found, in which
-// nothing large cancels; where b is so large that this difference is rough too, there is another from it. Each
+// nothing large cancels; where b is so large that this difference is rough too, there are others from it. Each
 // step is one pass over the registers: the entries between the bounds are added up, and those at a bound are
 // counted.
 #pragma once
@@ -87,13 +87,13 @@ XMCJAX_BODY Found<T> search(Centred<T, N, THREADS>& vector, const BoxNumbers<T>&
     bool near = absolute(off) <= noise;
     tight = true;
     if (of.at_most) {
-      const T bias = of.rho * (T(at_bounds) + sum.of[0]) - (t + vector.rest + vector.center);
+      const T bias = of.rho * (T(at_bounds) + sum.of[0]) - vector.whole(t);
       const T biased = t + bias / (T(1) + of.rho * n);
       tight = off >= bias;
       newton = n > 0 && newton > biased ? newton : biased;
       if (!tight) {
         n = n > 1 ? n : T(1), off = bias;
-        near = absolute(bias) <= 4 * Limits<T>::kEpsilon * absolute(t + vector.rest + vector.center);
+        near = absolute(bias) <= 4 * Limits<T>::kEpsilon * absolute(vector.whole(t));
       }
     }
     if (off > 0) low = t;
@@ -185,11 +185,10 @@ struct BoxRows {
       if (!finite(start)) start = T(0);
       T high = lower > -inf ? top - lower : inf;
       XMCJAX_ONCE
-      for (int round = 0; round < 3; ++round) {
+      for (int round = 0;; ++round) {
         found = search(vector, numbers, start, high);
-        if (round == 0) vector.move(found.t), start = T(0), high = inf;
-        else if (round == 1 && absolute(found.t) > 4 * numbers.size(m)) vector.move_on(found.t);
-        else if (round == 1) break;
+        if (round == vector.kParts || (round > 0 && !(absolute(found.t) > 4 * numbers.size(m)))) break;
+        vector.move(found.t), start = T(0), high = inf;
       }
     }
     const T t = found.t;

@@ -226,42 +226,60 @@ struct Vector {
   }
 };
 
-// A vector less a center and what that lacks of a better one, both 0 at first. Registers hold the differences.
+// A vector less the parts of a center, each of which is what those before it lack: it has none at first. Registers
+// hold the differences.
 template <class T, int N, int THREADS>
 struct Centred {
+  // Each is some 2^24 (float64: 2^53) times smaller than the one before: so many reach from the largest float32 to
+  // a radius of 1.
+  static constexpr int kParts = 6;
   Vector<T, N, THREADS> numbers;
-  T center, rest;
+  T parts[kParts];
+  int count;
 
   XMCJAX_BODY Centred(const T* from, int64_t m, bool packed)
-      : numbers{from, m, -infinity<T>(), packed, {}}, center(T(0)), rest(T(0)) {
+      : numbers{from, m, -infinity<T>(), packed, {}}, parts{}, count(0) {
     numbers.read();
   }
 
-  // Once: to a center.
-  XMCJAX_BODY void move(T to) { subtract(center = to); }
+  // By a part more, of kParts at most.
+  XMCJAX_BODY void move(T by) {
+    XMCJAX_UNROLL
+    for (int i = 0; i < kParts; ++i)
+      if (i == count) parts[i] = by;
+    ++count;
+    if constexpr (N > 0) {
+      EACH_OF(THREADS, t) {
+        XMCJAX_UNROLL
+        for (int i = 0; i < N; ++i) numbers.held[t].of[i] -= by;
+      }
+    }
+  }
 
-  // Once, after that: by what it lacks.
-  XMCJAX_BODY void move_on(T by) { subtract(rest = by); }
+  // t and the center
+  XMCJAX_BODY T whole(T t) const {
+    XMCJAX_UNROLL
+    for (int i = kParts - 1; i >= 0; --i) t += parts[i];
+    return t;
+  }
 
-  // f(t, (number − center) − rest); what is beyond the end is −∞.
+  // f(t, number less the center); what is beyond the end is −∞.
   template <class F>
   XMCJAX_BODY void each(const F& f) {
-    numbers.each(f, [&](T number) { return (number - center) - rest; });
+    numbers.each(f, [&](T number) { return lowered(number); });
   }
 
   template <class F>
   XMCJAX_BODY void write(T* to, const F& f) {
-    numbers.write(to, [&](T number) { return f(N > 0 ? number : (number - center) - rest); });
+    numbers.write(to, [&](T number) { return f(N > 0 ? number : lowered(number)); });
   }
 
  private:
-  XMCJAX_BODY void subtract(T what) {
-    if constexpr (N > 0) {
-      EACH_OF(THREADS, t) {
-        XMCJAX_UNROLL
-        for (int i = 0; i < N; ++i) numbers.held[t].of[i] -= what;
-      }
-    }
+  XMCJAX_BODY T lowered(T number) const {
+    XMCJAX_UNROLL
+    for (int i = 0; i < kParts; ++i)
+      if (i < count) number -= parts[i];
+    return number;
   }
 };
 

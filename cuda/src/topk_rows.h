@@ -224,7 +224,7 @@ struct TopkRows {
         }
       }
     }
-    if (vector.center != base) vector.move(base);
+    if (vector.count == 0) vector.move(base);
     vector.write(of.x + row * of.m,
                  [&](T number) { return bad ? T(NAN) : minimum(maximum(number - rest, T(0)), width); });
     EACH_OF(THREADS, i) {

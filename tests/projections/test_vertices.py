@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support import cuda_projections
 from tests.support.problems import needs_native
 from xmcjax import projections
 from xmcjax.native import twins
@@ -37,7 +38,9 @@ def vertices(f, count: int, seed: int):
     return jnp.asarray(x[at_bound][:count])
 
 
-@pytest.fixture(params=[contextlib.nullcontext, twins], ids=["native", "twins"])
+@pytest.fixture(
+    params=[contextlib.nullcontext, twins, cuda_projections.kernels], ids=["native", "twins", "cuda"]
+)
 def path(request):
     return request.param
 
@@ -169,7 +172,7 @@ def test_large_entries_leave_the_sum_right(dtype, scale, name, path):
         assert off_when_far(name, scale, dtype) < 1e-5
 
 
-@pytest.mark.parametrize("scale", [1e20, 1e25, 1e30, 3e37])
+@pytest.mark.parametrize("scale", [1e20, 1e24, 1e25, 1e30, 3e37])
 def test_the_largest_entries_leave_the_sum_right(scale, path):
     x = np.array([[1, -1, -1, -1], [1, 1, 1, -1], [1, 1, 0.99999, -1], [1, 0.9999999, 0.9999998, 0]]) * scale
     x = x.astype(np.float32)
