@@ -1,6 +1,5 @@
 """Runs that are interrupted: what is complete stays, and a resumed run ends with the same bytes."""
 
-import io
 import os
 import shutil
 import signal
@@ -10,6 +9,7 @@ import threading
 
 import pytest
 
+from tests.support.commands import Terminal
 from tests.support.processes import CORES, made_up_nodes, python, skip_where_ignored
 from xmcjax.cli import info
 
@@ -364,13 +364,6 @@ def test_a_signal_that_is_ignored_stays_ignored_and_handlers_are_put_back(xmcjax
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-class Terminal(io.StringIO):
-    """A stderr that passes for one."""
-
-    def isatty(self):
-        return True
 
 
 def test_a_terminal_sees_how_far_it_is(xmcjax, files, tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import LabelBinarizer, MultiLabelBinarizer, StandardScaler
 
 import xmcjax
+from tests.support.commands import Terminal
 from tests.support.estimators import ESTIMATORS, clusters
 
 pytestmark = pytest.mark.usefixtures("default_settings")
@@ -209,13 +210,6 @@ def test_a_warm_start_of_multinomial_is_that_of_logistic_regression():
     for solver in ("auto", "newton", "lbfgs", "block_newton"):
         ours.set_params(C=2.0, solver=solver).fit(X, y)
         np.testing.assert_allclose(ours.predict_proba(X), other.predict_proba(X), atol=1e-5)
-
-
-class Terminal(io.StringIO):
-    """A stderr that passes for a terminal."""
-
-    def isatty(self):
-        return True
 
 
 @pytest.mark.parametrize("name", VERBOSE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -84,3 +85,10 @@ def run_apart(*lines, **environment) -> list[Result]:
     assert done.returncode == 0, done.stderr
     ends = [[end.split("\x1e") for end in said.split("\x1f")[:-1]] for said in (done.stdout, done.stderr)]
     return [Result(int(code), out, err) for (out, code), (err, _) in zip(*ends, strict=True)]
+
+
+class Terminal(io.StringIO):
+    """A stream that passes for a terminal."""
+
+    def isatty(self):
+        return True
