@@ -7,7 +7,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.svm import LinearSVC
 
-from tests.support.lanes import assert_same_bits, margins, small, train
+from tests.support import objectives
+from tests.support.lanes import assert_same_bits, signs, small, train, vector
 from tests.support.problems import needs_native
 from xmcjax import OneVsAllClassifier, inits, losses
 from xmcjax.data import load_svmlight
@@ -29,8 +30,8 @@ def scores(X, results):
 
 
 def objective(X, Y, r, c=1.0, C=1.0):
-    w, slack = r.values.astype(float), np.maximum(1 - margins(X, Y, r), 0)
-    return 0.5 * (w @ w + r.bias**2) + C * np.sum(c * slack**2)
+    w = vector(r, X.shape[1])
+    return objectives.lanes(X, signs(Y, r.label), w, r.bias, "squared_hinge", C * c)
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 255.0, 1e5])
@@ -53,10 +54,10 @@ def test_what_is_dropped_does_not_depend_on_the_unit_of_the_features(scale):
 def test_predictions_on_raw_features(scale, dtype):
     X, Y = dense(scale, dtype=dtype)
     whole, ours = train(X, Y, clip=0.0)[0], train(X, Y)[0]
-    signs = scores(X, whole) > 0
-    assert (signs == (scores(X, ours) > 0)).mean() > 0.995
+    above = scores(X, whole) > 0
+    assert (above == (scores(X, ours) > 0)).mean() > 0.995
     if scale >= 1:  # where the clip of the literature is far too large
-        assert (signs == (scores(X, train(X, Y, clip=0.01)[0]) > 0)).mean() < 0.9
+        assert (above == (scores(X, train(X, Y, clip=0.01)[0]) > 0)).mean() < 0.9
 
 
 @pytest.mark.parametrize("C", [1e-3, 1.0])

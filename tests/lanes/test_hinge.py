@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support import objectives
 from tests.support.internals import hinge_trainer
-from tests.support.lanes import small, train
+from tests.support.lanes import signs, small, train, vector
 from tests.support.problems import needs_native
 from tests.support.processes import python
 from xmcjax import OneVsAllClassifier, inits, losses, penalties
@@ -48,14 +49,8 @@ def minimum(X, y, cost, bias=True):
 
 
 def value(X, y, cost, result, bias=True):
-    w = np.zeros(X.shape[1])
-    w[result.indices] = result.values
-    margin = y * (X @ w + result.bias)
-    return w @ w / 2 + (result.bias**2 / 2 if bias else 0) + cost @ np.maximum(1 - margin, 0)
-
-
-def targets(Y, label):
-    return 2.0 * Y[:, [label]].toarray()[:, 0] - 1
+    w = vector(result, X.shape[1])
+    return objectives.lanes(X, y, w, result.bias, "hinge", cost, l2_bias=float(bias))
 
 
 @needs_native
@@ -69,10 +64,10 @@ def test_the_optimum(sparse, bias, dtype, tol):
         results, _ = train(X.astype(dtype), Y, loss=losses.hinge, **options)
     for label in range(L - 1):
         result, cost = results[label], np.full(N, 2.0)
-        least = minimum(X, targets(Y, label), cost, bias)
+        least = minimum(X, signs(Y, label), cost, bias)
         assert result.status == Status.CONVERGED
-        assert value(X, targets(Y, label), cost, result, bias) <= least * (1 + min(tol, 0.005) + 1e-6)
-        assert result.value == pytest.approx(value(X, targets(Y, label), cost, result, bias), rel=1e-5)
+        assert value(X, signs(Y, label), cost, result, bias) <= least * (1 + min(tol, 0.005) + 1e-6)
+        assert result.value == pytest.approx(value(X, signs(Y, label), cost, result, bias), rel=1e-5)
         assert result.gradient_norm**2 / 2 <= min(tol, 0.005) * result.value
         assert bias or result.bias == 0
     assert results[L - 1].status == Status.NO_POSITIVES
@@ -87,7 +82,7 @@ def test_weights_of_rows_and_labels_are_those_of_repeated_rows():
     with jax.enable_x64(True):
         results, _ = train(X, Y, sample_weight=s, label_weights=LabelWeights(a, b), **options)
     for label in range(L - 1):
-        y = targets(Y, label)
+        y = signs(Y, label)
         cost = 0.5 * s * np.where(y > 0, a[label], b[label])
         kept = cost > 0
         least = minimum(X[kept], y[kept], cost[kept])
@@ -110,7 +105,7 @@ def test_few_features_end_by_newtons_method_with_weights_of_rows_and_labels(d, s
     np.testing.assert_array_equal(alone[1].values, results[1].values)
     rows = np.hstack([X.toarray() if sp.issparse(X) else X, np.ones((600, 1))])
     for label in range(3):
-        y = targets(Y, label)
+        y = signs(Y, label)
         cost = 100 * s * np.where(y > 0, a[label], b[label])
         assert results[label].status == Status.CONVERGED and results[label].newton_steps < 200
         # other methods solve two classes whose rows weigh differently; one is the other with its signs turned
@@ -148,7 +143,7 @@ def test_weights_are_dropped_as_far_as_the_objective_allows(C):
         counts = [sum(len(r.values) for r in results.values()) for results in (dropped, whole)]
         assert counts[0] < counts[1]
         for label in np.flatnonzero(np.asarray(Y.sum(axis=0)).ravel()):
-            y, cost = targets(Y, label), np.full(X.shape[0], C)
+            y, cost = signs(Y, label), np.full(X.shape[0], C)
             rise = value(X, y, cost, dropped[label]) / value(X, y, cost, whole[label]) - 1
             assert rise <= (0.02 if options else 0.0025) + 1e-6
     clipped, summary = train(X, Y, loss=losses.hinge, C=C, clip=0.1)
@@ -163,7 +158,7 @@ def test_without_kernels_plain_jax_finds_the_same():
     with twins():
         results, _ = train(X, Y, loss=losses.hinge, C=1.0, clip=0.0)
     for label in range(2):
-        y, cost = targets(Y, label), np.ones(60)
+        y, cost = signs(Y, label), np.ones(60)
         assert results[label].status == Status.CONVERGED
         assert value(X, y, cost, results[label]) <= 1.005 * minimum(X, y, cost) + 1e-6
 
@@ -186,7 +181,7 @@ def test_any_scale_ends_as_solved_or_says_so(scale):
     X = (scale * X).astype(np.float32)
     results, _ = train(X, Y, loss=losses.hinge, C=1.0, clip=0.0)
     for label in range(L - 1):
-        y, cost, result = targets(Y, label), np.ones(N), results[label]
+        y, cost, result = signs(Y, label), np.ones(N), results[label]
         if result.status == Status.CONVERGED:
             # ascent in exact arithmetic would find no better point than a hundredth of this below it
             assert result.gradient_norm**2 / 2 <= 0.005 * result.value

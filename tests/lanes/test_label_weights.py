@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
+from tests.support import objectives
 from tests.support.lanes import assert_same_bits, matrix, signs, small, train, vector
 from tests.support.problems import needs_native
 from xmcjax import losses, metrics
@@ -27,10 +28,6 @@ def random_weights(data):
     count = data[1].shape[1]
     negative = np.where(np.arange(count) % 3, 1.0, rng.uniform(0.2, 2, count))  # many share a 1
     return LabelWeights(rng.uniform(0.5, 5, count), negative)
-
-
-def objective(X, y, c, w, b):
-    return w @ w / 2 + b * b / 2 + c @ np.maximum(1 - y * (X @ w + b), 0) ** 2
 
 
 def test_the_weights_are_those_of_dismecpp():
@@ -67,8 +64,10 @@ def test_the_optimum_is_that_of_linear_svc(data, random_weights, name, eps, rela
         c = 3 * sample_weight * np.where(y > 0, weights.positive[label], weights.negative[label])
         svc = LinearSVC(dual=False, fit_intercept=False, tol=1e-9, max_iter=100000)
         v = svc.fit(ones, y, sample_weight=c).coef_[0]
-        np.testing.assert_allclose(result.value, objective(X, y, c, v[:-1], v[-1]), rtol=relative)
-        found = objective(X, y, c, vector(result, X.shape[1]), result.bias)
+        np.testing.assert_allclose(
+            result.value, objectives.lanes(X, y, v[:-1], v[-1], "squared_hinge", c), rtol=relative
+        )
+        found = objectives.lanes(X, y, vector(result, X.shape[1]), result.bias, "squared_hinge", c)
         np.testing.assert_allclose(found, result.value, rtol=1e-9)
 
 

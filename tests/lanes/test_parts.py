@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.svm import LinearSVC
 
 from tests.support.internals import lane_certifier, lane_parts
-from tests.support.lanes import matrix, signs, train
+from tests.support.lanes import matrix, signs, train, values
 from tests.support.problems import needs_native
 from xmcjax.data import make_power_law
 from xmcjax.lanes import LabelWeights
@@ -55,26 +55,18 @@ def parts_taken(monkeypatch):
     return taken
 
 
-def objectives(X, Y, found, loss="squared_hinge", costs=1.0):
-    """f of each label at C, from its weights in float64."""
-    W, b = matrix(found, X.shape[1])
-    y = 2 * Y.toarray() - 1.0
-    losses = np.asarray(MARGIN_LOSSES[loss].value(y * (X.astype(np.float64) @ W + b)), np.float64)
-    return C * (costs * losses).sum(axis=0) + (W * W).sum(axis=0) / 2 + b * b / 2
-
-
 @needs_native
 def test_labels_reach_the_minimum_of_liblinear_in_fewer_steps(data, parts_taken, without_parts):
     X, Y = data
     found, summary = train(X, Y, **OPTIONS)
     assert set(summary.statuses) == {Status.CONVERGED} and parts_taken.count(1.0) >= 3
-    values = objectives(X, Y, found)
+    found_values = values(X, Y, found, costs=C)
     for label in range(2):
         y, wide = signs(Y, label), X.astype(np.float64)
         reference = LinearSVC(C=C, tol=1e-9, max_iter=1_000_000, random_state=0).fit(wide, y)
         w, b = reference.coef_[0], reference.intercept_[0]
         least = C * (np.maximum(0, 1 - y * (wide @ w + b)) ** 2).sum() + w @ w / 2 + b * b / 2
-        assert least * (1 - 1e-6) <= values[label] <= least * (1 + 2e-3)
+        assert least * (1 - 1e-6) <= found_values[label] <= least * (1 + 2e-3)
     without_parts()
     _, before = train(X, Y, **OPTIONS)
     assert summary.newton_steps < 0.8 * before.newton_steps and summary.cg_steps < 0.7 * before.cg_steps
@@ -96,11 +88,11 @@ def test_a_label_ends_with_the_whole_of_its_costs(data, loss, weights, parts_tak
     # two lanes, into which one label comes after the other
     found, summary = train(X, Y, block_size=2, **OPTIONS, **options)
     assert set(summary.statuses) == {Status.CONVERGED} and 1.0 in parts_taken
-    values = objectives(X, Y, found, loss, costs)
-    np.testing.assert_allclose([found[k].value for k in range(LABELS)], values, rtol=1e-3)
+    found_values = values(X, Y, found, loss, C * costs)
+    np.testing.assert_allclose([found[k].value for k in range(LABELS)], found_values, rtol=1e-3)
     without_parts()
     before, _ = train(X, Y, **OPTIONS, **options)
-    assert (values <= objectives(X, Y, before, loss, costs) * (1 + 1e-3)).all()
+    assert (found_values <= values(X, Y, before, loss, C * costs) * (1 + 1e-3)).all()
 
 
 @needs_native

@@ -6,18 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support import objectives
 from tests.support.internals import sparsify
-from tests.support.lanes import assert_same_bits, margins, signs, small, train
+from tests.support.lanes import assert_same_bits, margins, signs, small, train, vector
 from tests.support.problems import needs_native
 from xmcjax import losses
 from xmcjax.lanes import LabelWeights
 from xmcjax.penalties import L1, HuberPenalty
-
-
-def objective(X, Y, c, result, l2_bias, loss):
-    values = result.values.astype(float)
-    of_losses = c @ np.asarray(loss.value(margins(X, Y, result)))
-    return values @ values / 2 + l2_bias * result.bias**2 / 2 + of_losses
 
 
 @pytest.mark.parametrize("loss", [losses.squared_hinge, losses.logistic, losses.huber_hinge])
@@ -40,8 +35,9 @@ def test_the_rise_is_bounded_and_used(loss, rise, bias):
         a, b = label_weights.positive[label], label_weights.negative[label]
         c = 2 * sample_weight * np.where(signs(Y, label) > 0, a, b)
 
-        def f(result, c=c):
-            return objective(X, Y, c, result, bias == "regularised", loss)
+        def f(result, c=c, r=float(bias == "regularised")):
+            w = vector(result, X.shape[1])
+            return objectives.lanes(X, signs(Y, result.label), w, result.bias, loss.name, c, l2_bias=r)
 
         assert result.value == reference.value and result.bias == reference.bias
         np.testing.assert_allclose(f(reference), result.value, rtol=1e-9)

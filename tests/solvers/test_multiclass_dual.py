@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support import dual_references
 from tests.support.problems import BACKENDS, svm_minimum, svm_problem
 from xmcjax.solvers import SOLVERS, Status
 from xmcjax.solvers import multiclass_dual as md
@@ -132,11 +133,7 @@ def test_what_a_state_has_converged_to_is_so_in_float64(formulation, seed):
     for C in (1.0, 1e3, 1e6):
         problem, hp = SOLVER.problem(X, y, formulation=formulation, C=C), SOLVER.hparams(tol=1e-3)
         found = SOLVER.run(problem, hp, SOLVER.init(problem, hp))
-        W = np.asarray(found.weights.w, np.float64)
-        h = 1 + (Z := X.astype(np.float64) @ W) - Z[np.arange(4), y][:, None]
-        h[np.arange(4), y] = 0
-        h = np.maximum(h, 0)
-        primal = (W**2).sum() / 2 + C * (h.sum() if formulation == "ww" else h.max(axis=1).sum())
+        primal = dual_references.objective(np.asarray(found.weights.w), X, y, formulation, 1, C)
         np.testing.assert_allclose(found.value, primal, rtol=1e-6)
         least = md.run(X.astype(np.float64), y, formulation=formulation, C=C, tol=1e-8).primal
         assert (primal <= least * (1 + 1e-3)) == (found.status == Status.CONVERGED)

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.support import objectives
 from tests.support.problems import BACKENDS, lanes_problem
 from xmcjax import linops, losses
 from xmcjax.solvers import SOLVERS, Status, newton_cg
@@ -31,8 +32,7 @@ def kink(p):
 def value(p, w, b):
     """f of weights [d, B] in NumPy."""
     X = np.asarray(p.op.matmat(np.eye(p.op.shape[1], dtype=w.dtype)))
-    m = np.asarray(p.y) * (X @ w + b)
-    return 0.5 * (w**2).sum(axis=0) + 0.5 * b**2 + (np.maximum(0, 1 - m) ** 2).sum(axis=0)
+    return objectives.lanes(X, np.asarray(p.y), w, b, "squared_hinge")
 
 
 def history(p, hp, state):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
+from tests.support import objectives
 from xmcjax.data import make_power_law
 from xmcjax.lanes import OneVsAll, train_one_vs_all
 
@@ -48,6 +49,12 @@ def matrix(results, d):
     """(W [d, labels], b) of all results."""
     in_order = [result for _, result in sorted(results.items())]
     return np.stack([vector(result, d) for result in in_order], axis=1), np.array([r.bias for r in in_order])
+
+
+def values(X, Y, results, loss="squared_hinge", costs=1.0, l2_bias=1.0):
+    """f of each label, from its weights in float64."""
+    W, b = matrix(results, X.shape[1])
+    return objectives.lanes(X.astype(float), 2 * Y.toarray() - 1.0, W, b, loss, costs, l2_bias=l2_bias)
 
 
 def margins(X, Y, result):
