@@ -148,20 +148,6 @@ def test_slots_are_added_where_they_run_out(set_name, gamma, kind, m, tol, slots
     np.testing.assert_allclose(a.sum(1), 0, atol=1e-12)
 
 
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
-@pytest.mark.parametrize(("variant", "k"), [("alpha", 1), ("alpha", 3), ("beta", 2)])
-def test_one_svm_with_weights_of_rows(variant, k, form):
-    X, y = svm_problem(n=24, m=5)
-    weight = np.random.default_rng(6).random(24)
-    weight[7] = 0
-    kept = weight > 0
-    bound = dual_references.bound(X[kept], y[kept], 5, variant, k, 0.8 * weight[kept], 0.25)
-    found = topk_sdca.solve(
-        form(X), y, k, 0.8, variant=variant, gamma=0.25, weight=weight, tol=1e-8, max_epochs=20_000
-    )
-    assert found.status == Status.CONVERGED and found.primal == pytest.approx(bound, rel=1e-7)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("k", "variant"), [(1, "alpha"), (2, "alpha"), (3, "beta")])
 def test_the_estimator_with_a_smoothing(k, variant, dtype):
