@@ -16,17 +16,6 @@ from xmcjax import OneVsAllClassifier
 from xmcjax.solvers import Status
 
 
-@pytest.mark.parametrize("classes", [3, 2])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_the_optimum_is_that_of_linear_svc(classes, weighted):
-    X, y = clusters(classes=classes)
-    weight = np.random.default_rng(1).random(len(y)) * 3 if weighted else None
-    ours = OneVsAllClassifier(C=0.7, **TIGHT).fit(X, y, sample_weight=weight)
-    coef, intercept = linear_svc(X, y, weight, C=0.7)
-    np.testing.assert_allclose(ours.coef_, coef, atol=1e-5)
-    np.testing.assert_allclose(ours.intercept_, intercept, atol=1e-5)
-
-
 def test_a_label_matrix_is_a_loop_over_its_labels(multilabel):
     X, Y = multilabel
     ours = OneVsAllClassifier(**TIGHT).fit(X.astype(np.float64), Y)
