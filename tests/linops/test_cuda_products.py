@@ -7,21 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from tests.support.gpu_products import PRODUCTS, check_what_is_skipped, grouped, uneven
 
 from tests.support import cuda_builds
 from tests.support.internals import cuda, ids
 from xmcjax import linops, losses
-from xmcjax.linops import Grouped
 
-SOME = linops.make(sp.csr_matrix((1, 1), dtype=np.float32), backend="gpu")
-assert isinstance(SOME, Grouped)
-Rows = type(SOME.rows)
 TILE, PANEL = cuda.TILE, cuda.TILE * cuda.PANEL
-PRODUCTS = {
-    "matmat": (lambda F, D, V: F.matmat(V), lambda A, D, V: A @ V),
-    "rmatmat": (lambda F, D, V: F.rmatmat(D), lambda A, D, V: A.T @ D),
-    "gram_matmat": (lambda F, D, V: F.gram_matmat(D, V), lambda A, D, V: A.T @ (D * (A @ V))),
-    "squared_rmatmat": (lambda F, D, V: F.squared_rmatmat(D), lambda A, D, V: A.power(2).T @ D),
+DENSE = {
+    "matmat": lambda A, D, V: A @ V,
+    "rmatmat": lambda A, D, V: A.T @ D,
+    "gram_matmat": lambda A, D, V: A.T @ (D * (A @ V)),
+    "squared_rmatmat": lambda A, D, V: A.power(2).T @ D,
 }
 MASKS = ("random", "tiles", "none", "all")
 
@@ -31,19 +28,8 @@ def kernels():
     cuda_builds.register()
 
 
-def uneven(dtype=np.float32, n=150, d=83, seed=0):
-    """Empty rows and columns, full ones, some of exactly one group, and many entries of a few."""
-    rng = np.random.default_rng(seed)
-    filled = rng.random((n, d)) < 0.6 * rng.random((n, 1)) ** 3
-    filled[[0, 7, n - 1]] = False
-    filled[:, [0, 11, d - 1]] = False
-    filled[20, 1:-1] = filled[1:-1, 4] = True
-    filled[21] = np.arange(d) < 8
-    return sp.csr_matrix(np.where(filled, rng.normal(size=(n, d)), 0).astype(dtype))
-
-
 def operator(X, piece=64):
-    return Grouped(Rows.of(X, piece), Rows.of(X.T.tocsr(), piece), X.shape, "cuda")
+    return grouped(X, piece, "cuda")
 
 
 def operands(X, lanes, mask, seed=1):
@@ -69,7 +55,7 @@ def relative(ours, reference) -> float:
 
 def reference(X, name, D, V):
     """(the product in float64, the same of absolute values)."""
-    work = PRODUCTS[name][1]
+    work = DENSE[name]
     A, D, V = X.astype(np.float64), D.astype(np.float64), V.astype(np.float64)
     return work(A, D, V), work(abs(A), abs(D), abs(V))
 
@@ -83,7 +69,7 @@ def test_products_are_those_of_float64(lanes, piece, mask):
     X = uneven()
     F, (D, V) = operator(X, piece), operands(X, lanes, mask)
     assert (F.rows.long.size > 0) == (piece < 8)
-    for name, (work, _) in PRODUCTS.items():
+    for name, work in PRODUCTS.items():
         ours = jax.jit(work)(F, D, V)
         assert ours.dtype == np.float32
         expected = reference(X, name, D, V)
@@ -98,7 +84,7 @@ def test_products_of_random_shapes(seed):
     X = sp.random(n, d, float(rng.random() ** 2), "csr", np.float32, rng)
     F, (D, V) = operator(X, piece), operands(X, lanes, MASKS[seed % 2], seed)
     plain = linops.make(X, backend="jnp")
-    for name, (work, _) in PRODUCTS.items():
+    for name, work in PRODUCTS.items():
         assert relative(work(F, D, V), reference(X, name, D, V)) < 3e-6, name
         np.testing.assert_allclose(work(F, D, V), work(plain, D, V), rtol=1e-4, atol=1e-4)
 
@@ -106,7 +92,7 @@ def test_products_of_random_shapes(seed):
 def test_products_of_float64():
     X = uneven(np.float64)
     F, (D, V) = operator(X, 2), operands(X, 70, "random")
-    for name, (work, _) in PRODUCTS.items():
+    for name, work in PRODUCTS.items():
         assert relative(work(F, D, V), reference(X, name, D, V)) < 1e-14, name
     np.testing.assert_allclose(F.row_norms2(), (X.toarray() ** 2).sum(1), rtol=1e-13)
     np.testing.assert_allclose(F.mean(), X.toarray().mean(0), atol=1e-13)
@@ -129,7 +115,7 @@ def test_the_same_bits_in_any_company(name):
     X = uneven()
     F, (D, V) = operator(X, 2), operands(X, 130, "random")
     V = np.where(V == 0, np.float32(1), V)
-    work = jax.jit(PRODUCTS[name][0])
+    work = jax.jit(PRODUCTS[name])
     whole = np.asarray(work(F, D, V))
     assert np.asarray(work(F, D, V)).tobytes() == whole.tobytes()
     for lane in (0, 40, 129):
@@ -139,11 +125,7 @@ def test_the_same_bits_in_any_company(name):
 
 
 def test_what_is_skipped_is_not_read():
-    """NaN in rows that D leaves out, and in columns that only filled-up groups name, goes nowhere."""
-    F = operator(sp.csr_matrix(np.array([[0.0, 2, 0], [0, 0, 3]])))
-    V = np.array([[np.nan], [1.0], [np.nan]])
-    np.testing.assert_array_equal(F.matmat(V), [[2.0], [np.nan]])
-    np.testing.assert_array_equal(F.gram_matmat(np.array([[1.0], [0.0]]), V), [[0.0], [4.0], [0.0]])
+    check_what_is_skipped("cuda")
 
 
 def test_the_sums_of_a_row_are_made_in_the_order_of_its_entries():

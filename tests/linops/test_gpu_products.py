@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from tests.support.gpu_products import PRODUCTS, Rows, check_what_is_skipped, grouped, uneven
 
 from tests.support.gpu_targets import abstract_gpu
 from xmcjax import linops
@@ -16,31 +17,6 @@ from xmcjax.linops import Grouped
 
 # entries that are read at once; lanes of a tile of a plain product, and of one that skips rows
 GROUP, FULL, SKIPPING = 8, 128, 32
-SOME = linops.make(sp.csr_matrix((1, 1), dtype=np.float32), backend="gpu")
-assert isinstance(SOME, Grouped)
-Rows = type(SOME.rows)
-
-PRODUCTS = {
-    "matmat": lambda F, D, V: F.matmat(V),
-    "rmatmat": lambda F, D, V: F.rmatmat(D),
-    "gram_matmat": lambda F, D, V: F.gram_matmat(D, V),
-    "squared_rmatmat": lambda F, D, V: F.squared_rmatmat(D),
-}
-
-
-def uneven(dtype, n=70, d=45, seed=0):
-    """Rows and columns of all lengths: empty, full, and of exactly one group."""
-    rng = np.random.default_rng(seed)
-    filled = rng.random((n, d)) < rng.random((n, 1)) ** 3
-    filled[[0, 7, n - 1]] = False
-    filled[:, [0, 11, d - 1]] = False
-    filled[20, 1:-1] = filled[1:-1, 4] = True
-    filled[21] = np.arange(d) < GROUP
-    return sp.csr_matrix(np.where(filled, rng.normal(size=(n, d)), 0).astype(dtype))
-
-
-def grouped(X, piece, kernels="interpreted"):
-    return Grouped(Rows.of(X, piece), Rows.of(X.T.tocsr(), piece), X.shape, kernels)
 
 
 def operands(X, lanes, seed=1):
@@ -59,7 +35,7 @@ def operands(X, lanes, seed=1):
     [(np.float32, 3, 64), (np.float32, FULL + 5, 1), (np.float64, SKIPPING + 1, 2)],
 )
 def test_products_of_uneven_rows(dtype, lanes, piece):
-    X = uneven(dtype)
+    X = uneven(dtype, 70, 45)
     F, reference = grouped(X, piece), linops.make(X, backend="jnp")
     assert (F.rows.sums is None) == (piece == 64)
     D, V = operands(X, lanes)
@@ -87,7 +63,7 @@ def test_pieces_of_pieces():
 @pytest.mark.parametrize("name", ["matmat", "gram_matmat"])
 def test_a_lane_keeps_its_bits_beside_others(name):
     """The sums of a lane are made in one order, whatever its neighbours skip."""
-    X = uneven(np.float32)
+    X = uneven(np.float32, 70, 45)
     F, (D, V) = grouped(X, 2), operands(X, 2 * SKIPPING)
     work = jax.jit(PRODUCTS[name])
     whole = np.asarray(work(F, D, V))
@@ -97,16 +73,11 @@ def test_a_lane_keeps_its_bits_beside_others(name):
 
 
 def test_what_is_skipped_is_not_read():
-    """NaN in rows that D leaves out, and in columns that only filled-up groups name, goes nowhere."""
-    X = sp.csr_matrix(np.array([[0.0, 2, 0], [0, 0, 3]]))
-    F = grouped(X, 64)
-    V = jnp.asarray([[np.nan], [1.0], [np.nan]])
-    np.testing.assert_array_equal(F.matmat(V), [[2.0], [np.nan]])
-    np.testing.assert_array_equal(F.gram_matmat(jnp.asarray([[1.0], [0.0]]), V), [[0.0], [4.0], [0.0]])
+    check_what_is_skipped("interpreted")
 
 
 def test_lanes_without_a_vector_ask_for_no_row():
-    X = uneven(np.float64)
+    X = uneven(np.float64, 70, 45)
     F, (D, V) = grouped(X, 64), operands(X, SKIPPING + 3)
     V = V.at[:, SKIPPING:].set(0).at[:, 3].set(0)
     np.testing.assert_allclose(F.gram_matmat(D, V), X.T @ (D * (X @ np.asarray(V))), atol=1e-12)
@@ -147,10 +118,10 @@ def test_lowers_for_a_gpu(name, n, d, nonzeros, lanes, dtype):
 
 
 def test_a_cpu_does_not_run_them_uninterpreted():
-    F = grouped(uneven(np.float32), 64, "triton")
+    F = grouped(uneven(np.float32, 70, 45), 64, "triton")
     with pytest.raises(ValueError, match="interpret"):
         F.matmat(jnp.ones((45, 2), jnp.float32))
-    op = linops.make(uneven(np.float32), backend="gpu")
+    op = linops.make(uneven(np.float32, 70, 45), backend="gpu")
     assert isinstance(op, Grouped) and op.interpret and not linops.gpu_ready()
 
 

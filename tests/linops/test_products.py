@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from tests.support.gpu_products import PRODUCTS
 
 from tests.support import problems
 from tests.support.problems import needs_native
@@ -206,14 +207,6 @@ def test_products_of_no_rows_and_of_no_columns(backend, shape):
         (op.inner(jnp.zeros(0, jnp.int32), op), (0, n)),
     ):
         np.testing.assert_array_equal(found, np.zeros(size))
-
-
-PRODUCTS = {
-    "matmat": lambda F, D, V: F.matmat(V),
-    "rmatmat": lambda F, D, V: F.rmatmat(D),
-    "gram_matmat": lambda F, D, V: F.gram_matmat(D, V),
-    "squared_rmatmat": lambda F, D, V: F.squared_rmatmat(D),
-}
 
 
 @pytest.mark.parametrize("backend", ["gpu", pytest.param("native", marks=needs_native)])
