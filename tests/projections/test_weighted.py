@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support import cuda_projections
 from tests.support.projections import weighted_by_breakpoints
 from xmcjax import projections
 from xmcjax.native import twins
@@ -76,18 +77,18 @@ def test_weights_of_both_signs_and_a_radius_of_0(path, dtype):
     np.testing.assert_allclose(found, exact, atol=1e-5 if dtype == np.float32 else 1e-13)
 
 
-@pytest.mark.parametrize("path", ["public", "twins"])
+@pytest.mark.parametrize("path", [contextlib.nullcontext, twins, cuda_projections.kernels])
 def test_improper_vectors(path):
-    b = np.array(
-        [[1.0, -np.inf, 0.5], [1.0, np.nan, 0.5], [1.0, np.inf, 0.5], [1.0, 0.0, 0.5], [0.0, 0.0, 0.0]]
-    )
-    r, w = np.array([1.0, 1.0, 1.0, 9.0, 0.0]), np.ones_like(b)
-    w[4] = 0
-    with twins() if path == "twins" else contextlib.nullcontext():
-        found = np.asarray(jax.jit(projections.knapsack)(b, r, np.zeros_like(b), 1.0, w))
+    b = np.array([[1.0, -np.inf, 0.5], [1, np.nan, 0.5], [1, np.inf, 0.5], [1, 0, 0.5], [0, 0, 0], [1, 2, 3]])
+    r, w = np.array([1.0, 1, 1, 9, 0, 1]), np.ones_like(b)
+    w[4], w[5, 0] = 0, np.inf
+    with path():
+        found = np.asarray(jax.jit(projections.knapsack)(b, r, np.zeros_like(b), np.ones_like(b), w))
+        slope = jax.grad(lambda b: jnp.sum(projections.knapsack(b, 1.0, np.zeros(3), 1.0, np.ones(3)) ** 2))(
+            b[0]
+        )
     np.testing.assert_allclose(found[0], [0.75, 0, 0.25], atol=1e-15)  # as if it were not there
-    assert np.isnan(found[1:4]).all() and not found[4].any()
-    slope = jax.grad(lambda b: jnp.sum(projections.knapsack(b, 1.0, np.zeros(3), 1.0, np.ones(3)) ** 2))(b[0])
+    assert np.isnan(found[[1, 2, 3, 5]]).all() and not found[4].any()
     assert np.isfinite(slope).all() and slope[1] == 0
 
 
