@@ -7,7 +7,9 @@ import hashlib
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from tests.support import commands
 from xmcjax.cli.main import main
@@ -34,6 +36,25 @@ def files(tmp_path_factory) -> Path:
     save_xmc(folder / "train.txt", X[:300], Y[:300])
     save_xmc(folder / "test.txt", X[300:], Y[300:])
     return folder
+
+
+@pytest.fixture(scope="session")
+def classes_of(tmp_path_factory):
+    """Makes a folder with train.txt, rows up to `cut`, and test.txt: one label a row, never `absent`."""
+
+    def made(labels: int, absent: int, rows: int, cut: int, noise: float) -> Path:
+        folder = tmp_path_factory.mktemp("classes")
+        rng = np.random.default_rng(3)
+        centres = rng.exponential(size=(labels, 12)) * (rng.random((labels, 12)) < 0.5)
+        y = rng.choice([label for label in range(labels) if label != absent], rows)
+        X = np.maximum(centres[y] + noise * rng.normal(size=(rows, 12)), 0).astype(np.float32)
+        X[:, 0] = 1
+        Y = np.eye(labels, dtype=np.float32)[y]
+        for name, some in (("train", slice(0, cut)), ("test", slice(cut, rows))):
+            save_xmc(folder / f"{name}.txt", sp.csr_matrix(X[some]), sp.csr_matrix(Y[some]))
+        return folder
+
+    return made
 
 
 @pytest.fixture

@@ -4,14 +4,13 @@ import json
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 import xmcjax as library
 from tests.support.internals import SYSTEMS, cli_calibration
-from xmcjax.data import load_xmc, save_xmc
+from xmcjax.data import load_xmc
 from xmcjax.inits import OvaPrimalTree
 from xmcjax.lanes import OneVsAll, calibrate_one_vs_all
-from xmcjax.models import LinearModel, merge_models, read_predictions
+from xmcjax.models import LinearModel, read_predictions
 
 METHODS = {"one-vs-all": "sigmoid", "multiclass": "temperature", "top-k": "temperature"}
 LABELS, ABSENT = 5, 3
@@ -19,18 +18,8 @@ SIGMOID, TEMPERATURE = ("--calibration", "sigmoid"), ("--calibration", "temperat
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """A folder with train.txt and test.txt: one label per row, and none of label 3."""
-    folder = tmp_path_factory.mktemp("calibration")
-    rng = np.random.default_rng(3)
-    centres = rng.exponential(size=(LABELS, 12)) * (rng.random((LABELS, 12)) < 0.5)
-    y = rng.choice([label for label in range(LABELS) if label != ABSENT], 300)
-    X = np.maximum(centres[y] + 0.7 * rng.normal(size=(300, 12)), 0).astype(np.float32)
-    X[:, 0] = 1
-    Y = np.eye(LABELS, dtype=np.float32)[y]
-    for name, rows in (("train", slice(0, 200)), ("test", slice(200, 300))):
-        save_xmc(folder / f"{name}.txt", sp.csr_matrix(X[rows]), sp.csr_matrix(Y[rows]))
-    return folder
+def data(classes_of):
+    return classes_of(LABELS, absent=ABSENT, rows=300, cut=200, noise=0.7)
 
 
 @pytest.fixture
@@ -252,14 +241,6 @@ def test_the_choices_are_those_of_the_system(xmcjax, data, tmp_path, system, nam
     train = ("train", "--system", system, "--train", data / "train.txt", "--model", tmp_path / "m")
     result = xmcjax(*train, "--calibration", name)
     assert result.code == 2 and "--calibration" in result.err and not (tmp_path / "m").exists()
-
-
-def test_merging_in_python_is_the_same(calibrated, tmp_path):
-    for name, labels in (("a", "0:2"), ("b", "2:5")):
-        calibrated("one-vs-all", "--labels", labels, name=name)[1].done()
-    merged = merge_models([tmp_path / "a", tmp_path / "b"], tmp_path / "merged")
-    calibration = merged.calibration()
-    assert merged.calibrated and calibration is not None and len(calibration.slope) == LABELS
 
 
 def of_rows(path, rows):

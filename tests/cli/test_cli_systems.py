@@ -5,7 +5,6 @@ import warnings
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 import xmcjax as library
 from tests.support.internals import SYSTEMS
@@ -20,17 +19,8 @@ LIKELIHOODS = ("one-vs-all", "multinomial", "kernel")
 
 
 @pytest.fixture(scope="session")
-def classes(tmp_path_factory):
-    """A folder with train.txt and test.txt: one label per row, and none of label 3."""
-    folder = tmp_path_factory.mktemp("classes")
-    rng = np.random.default_rng(3)
-    centres = rng.exponential(size=(LABELS, 12)) * (rng.random((LABELS, 12)) < 0.5)
-    y = rng.choice([label for label in range(LABELS) if label != ABSENT], 240)
-    X = np.maximum(centres[y] + 0.2 * rng.normal(size=(240, 12)), 0).astype(np.float32)
-    Y = np.eye(LABELS, dtype=np.float32)[y]
-    for name, rows in (("train", slice(0, 180)), ("test", slice(180, 240))):
-        save_xmc(folder / f"{name}.txt", sp.csr_matrix(X[rows]), sp.csr_matrix(Y[rows]))
-    return folder
+def classes(classes_of):
+    return classes_of(LABELS, absent=ABSENT, rows=240, cut=180, noise=0.2)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 
 import jax
@@ -13,26 +12,15 @@ import scipy.optimize
 import scipy.sparse as sp
 
 from tests.support.commands import run_apart
+from tests.support.multilabel import D, L, N, check_that_one_label_a_row_is_a_class, problem
 from xmcjax import MultinomialLogisticRegression, losses
 from xmcjax.data import save_xmc
 from xmcjax.solvers import Status
 
-N, D, L, C = 120, 15, 6, 2.0
+C = 2.0
 EXACT = dict(C=C, tol=1e-9)
 # the last label of the problem has no row, and each fit says so
 pytestmark = pytest.mark.filterwarnings("ignore:1 of 6 labels have no positive rows:UserWarning")
-
-
-@functools.cache
-def problem():
-    """Rows with none to four labels; the last label has no row."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(N, D)) * (rng.random((N, D)) < 0.5)
-    scores = X @ rng.normal(size=(D, L)) + rng.normal(size=(N, L))
-    Y = (scores > 1.5).astype(int)
-    Y[:, -1] = 0
-    assert set(np.unique(Y.sum(1))) >= {0, 1, 2, 3}
-    return X, Y
 
 
 def objective(W, b, s, v, intercept):
@@ -100,14 +88,7 @@ def test_it_is_the_loss_of_this_library():
 
 
 def test_one_label_a_row_is_a_class():
-    X, Y = problem()
-    one = Y.sum(1) == 1
-    y = Y[one].argmax(1)
-    present = np.unique(y)
-    by_class = MultinomialLogisticRegression(**EXACT).fit(X[one], y)
-    by_label = MultinomialLogisticRegression(**EXACT).fit(X[one], Y[one][:, present])
-    np.testing.assert_array_equal(by_class.coef_, by_label.coef_)
-    assert by_class.score(X[one], y) == by_label.score(X[one], Y[one][:, present])
+    check_that_one_label_a_row_is_a_class(lambda: MultinomialLogisticRegression(**EXACT), 0)
 
 
 def test_predictions_are_labels_and_score_is_precision_at_1():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 
 import numpy as np
@@ -11,25 +10,15 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from tests.support.commands import run_apart
+from tests.support.multilabel import D, L, N, check_that_one_label_a_row_is_a_class, problem
 from xmcjax import MulticlassSVC, MultinomialLogisticRegression
 from xmcjax.data import save_xmc
 from xmcjax.solvers import Status
 from xmcjax.solvers import multiclass_dual as md
 
-N, D, L, C = 120, 15, 6, 2.0
+C = 2.0
 # the last label of the problem has no row, and each fit says so
 pytestmark = pytest.mark.filterwarnings("ignore:1 of 6 labels have no positive rows:UserWarning")
-
-
-@functools.cache
-def problem():
-    """Rows with none to four labels; the last label has no row."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(N, D)) * (rng.random((N, D)) < 0.5)
-    Y = (X @ rng.normal(size=(D, L)) + rng.normal(size=(N, L)) > 1.5).astype(int)
-    Y[:, -1] = 0
-    assert set(np.unique(Y.sum(1))) >= {0, 1, 2, 3}
-    return X, Y
 
 
 def svc(**options):
@@ -60,13 +49,7 @@ def test_weights_are_repeated_rows():
 
 
 def test_one_label_a_row_is_a_class():
-    X, Y = problem()
-    one = Y.sum(1) == 1
-    y = Y[one].argmax(1)
-    present = np.unique(y)
-    by_class, by_label = svc(tol=1e-6).fit(X[one], y), svc(tol=1e-6).fit(X[one], Y[one][:, present])
-    np.testing.assert_allclose(by_class.coef_, by_label.coef_, atol=5e-3)
-    assert by_class.score(X[one], y) == by_label.score(X[one], Y[one][:, present])
+    check_that_one_label_a_row_is_a_class(lambda: svc(tol=1e-6), 5e-3)
 
 
 def test_predictions_are_labels_and_score_is_precision_at_1(tmp_path):

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.support.kernel_models import LANES, TIGHT, TREE, C, D, N, data, dense, model
+from tests.support.kernel_models import LANES, TIGHT, TREE, C, D, N, data, dense, model, sets
 from xmcjax import kernels
 from xmcjax.kernels import RBF
 from xmcjax.solvers import Status, kernel_multinomial
+from xmcjax.solvers.kernel_multinomial import partial_labels
 
 NAMES = ["flat", "tree", "shared"]
 
@@ -66,10 +67,12 @@ def test_optimum_of_every_lane(name):
     np.testing.assert_allclose(state.value, value, rtol=1e-9)
 
 
-@pytest.mark.parametrize("likelihood", ["softmax", "one_vs_rest"])
+@pytest.mark.parametrize("likelihood", ["softmax", "one_vs_rest", "partial_labels"])
 def test_a_lone_lane_is_solved_as_beside_others(likelihood):
     """One lane has loops of its own, without the axis of lanes."""
     _, y, weight = data()
+    if likelihood == "partial_labels":
+        y, likelihood = None, partial_labels(sets())
     kernel = model("tree")
     together = kernel_multinomial.kernel_problem(kernel, y, weight, likelihood=likelihood)
     test_weight = jnp.asarray(1 - weight)

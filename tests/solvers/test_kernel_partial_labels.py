@@ -10,7 +10,7 @@ import pytest
 from scipy.special import logsumexp, softmax
 
 from tests.support import objectives
-from tests.support.kernel_models import FOLDS, LANES, TIGHT, TREE, C, N, data, dense, model
+from tests.support.kernel_models import FOLDS, LANES, TIGHT, TREE, C, N, data, dense, model, sets
 from xmcjax import kernels
 from xmcjax.kernels import RBF
 from xmcjax.solvers import SOLVERS, Status, kernel_multinomial
@@ -19,18 +19,6 @@ from xmcjax.solvers.kernel_multinomial import CvObjective, KernelModel, partial_
 # Φ of the observed labels of the first lane where EM (Seeger 2006, section 7.3) ended: M steps were fits to
 # 1e-12, and the last iteration gained no more than 1e-13 of it.
 OF_EM = {"flat": 26.28626804093974, "tree": 25.02654797356709}
-
-
-@functools.cache
-def sets() -> np.ndarray:
-    """Of a third of the rows the node above the class is known, of one no more than the root."""
-    _, y, _ = data()
-    places = np.array(TREE.leaves)[y]
-    up = np.arange(N) % 3 == 0
-    places[up] = np.where(TREE.parent[places[up]] >= 0, TREE.parent[places[up]], places[up])
-    allowed = TREE.members()[places]
-    allowed[7] = True
-    return allowed
 
 
 def losses(weight, u):
@@ -93,13 +81,6 @@ def test_sets_of_one_class_are_classes():
     states = [kernel_multinomial.run(p, TIGHT, kernel_multinomial.init(p)) for p in (plain, known)]
     assert (np.asarray(states[1].status) == Status.CONVERGED).all()
     np.testing.assert_allclose(states[1].alpha, states[0].alpha, atol=1e-10)
-
-
-def test_a_lone_lane_is_solved_as_beside_others():
-    problem, beside = fitted("tree")
-    alone = dataclasses.replace(problem, weight=problem.weight[:, :1])
-    state = kernel_multinomial.run(alone, TIGHT, kernel_multinomial.init(alone))
-    np.testing.assert_allclose(state.alpha[..., 0], beside.alpha[..., 0], atol=1e-10)
 
 
 def test_gradient_of_the_criterion_is_the_central_difference():
