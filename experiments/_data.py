@@ -64,22 +64,21 @@ def fetch(name: str) -> datasets.Fetched:
         raise FileNotFoundError(str(error)) from error
 
 
-def load_split(name: str, transforms: str | None = None) -> Split:
+def load_split(name: str) -> Split:
     """A multi-label set by name; "naics_demo" comes with the package, "power_law" is made.
 
     Args:
         name: of ``TRANSFORMS``, or "power_law": 100,000 rows of 80 non-zeros, 50,000 features, and a seeded
             sample of 200 of the 20,000 labels.
-        transforms: None for the usual ones.
     """
     if name == "power_law":
         X, Y, X_test, Y_test = power_law(100_000, 10_000, 50_000, 20_000, nonzeros_per_row=80)
         used = np.flatnonzero(np.asarray(Y.sum(axis=0)).ravel())
         labels = np.sort(np.random.default_rng(0).choice(used, 200, replace=False))
-        parts, transforms = (X, Y[:, labels], X_test, Y_test[:, labels]), transforms or "log,idf,unit"
+        parts, transforms = (X, Y[:, labels], X_test, Y_test[:, labels]), "log,idf,unit"
     else:
-        parts = fetch(name)[:4]
-    return transformed(Split(*parts), transforms or TRANSFORMS[name])
+        parts, transforms = fetch(name)[:4], TRANSFORMS[name]
+    return transformed(Split(*parts), transforms)
 
 
 def power_law(rows: int, test_rows: int, features: int, labels: int, **options) -> Split:

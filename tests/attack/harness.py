@@ -24,7 +24,6 @@ import dataclasses
 import importlib
 import json
 import mmap
-import os
 import signal
 import struct
 import subprocess
@@ -65,14 +64,7 @@ class Counts:
         return "\n".join(lines + self.failures)
 
 
-def attack(
-    name: str,
-    seconds: float,
-    seed: int = 0,
-    *,
-    patience: float = 60,
-    environment: dict[str, str] | None = None,
-) -> Counts:
+def attack(name: str, seconds: float, seed: int = 0, *, patience: float = 60) -> Counts:
     """Attacks for about `seconds`.
 
     Args:
@@ -80,7 +72,6 @@ def attack(
         seconds: after which no case is begun.
         seed: of all cases; case i of a seed is always the same.
         patience: seconds that a case may take.
-        environment: variables of the processes besides this one's.
     """
     counts = Counts()
     deadline = time.monotonic() + seconds
@@ -90,14 +81,14 @@ def attack(
         while True:
             begun = first
             left = max(deadline - time.monotonic(), 0.0)
-            first = _one_process(name, seed, first, left, patience, place, counts, environment or {})
+            first = _one_process(name, seed, first, left, patience, place, counts)
             # a process that ended before its first case would do so again
             if first == begun or time.monotonic() >= deadline or len(counts.failures) >= 20:
                 break
     return counts
 
 
-def _one_process(name, seed, first, seconds, patience, place: Path, counts: Counts, environment) -> int:
+def _one_process(name, seed, first, seconds, patience, place: Path, counts: Counts) -> int:
     """Cases from `first` on until the time is over or the process dies; the number of the next case."""
     last, log = place / "last", place / "log"
     last.write_bytes(_LAST.pack(first - 1))
@@ -105,9 +96,7 @@ def _one_process(name, seed, first, seconds, patience, place: Path, counts: Coun
     command = [sys.executable, "-m", f"tests.attack.{name}", "--seed", str(seed), "--child", str(first)]
     command += ["--seconds", str(seconds), "--folder", str(work), "--last", str(last)]
     with open(log, "wb") as output:
-        child = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | environment, stdout=output, stderr=subprocess.STDOUT
-        )
+        child = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
     hung = False
     seen, waited, before = first - 1, 0.0, time.monotonic()
     while child.poll() is None:

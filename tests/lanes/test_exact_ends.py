@@ -201,11 +201,11 @@ def test_a_lane_that_is_taken_over_depends_on_no_other(backend):
     compare(models[0][1], models[1][1])
 
 
-def unscaled(rng, n=400, d=20):
+def unscaled(rng):
     """Features of sizes from 0.01 to 1,000, and two labels that follow from them with noise."""
-    X = rng.normal(size=(n, d))
-    scores = X @ rng.normal(size=(d, 2)) + 2 * rng.normal(size=(n, 2))
-    return (X + 1) * np.geomspace(0.01, 1000, d), sp.csr_matrix((scores > 0).astype(np.float32))
+    X = rng.normal(size=(400, 20))
+    scores = X @ rng.normal(size=(20, 2)) + 2 * rng.normal(size=(400, 2))
+    return (X + 1) * np.geomspace(0.01, 1000, 20), sp.csr_matrix((scores > 0).astype(np.float32))
 
 
 def test_lanes_that_conjugate_gradients_do_not_end_are_taken_over(monkeypatch):
@@ -244,8 +244,9 @@ def test_the_squared_hinge_needs_no_ascent_of_the_dual_where_features_are_few(mo
         assert objective(W[:, k], b[k]) <= (1 + GAP) * least
 
 
-def of_categories(rng, n=300, sizes=(3, 5, 20, 40)):
+def of_categories(rng):
     """Rows of one feature for each of some categories, and two classes that follow from them with noise."""
+    n, sizes = 300, (3, 5, 20, 40)
     chosen = np.stack([rng.integers(0, size, n) for size in sizes]) + np.cumsum([0, *sizes[:-1]])[:, None]
     each, d = len(sizes), sum(sizes)
     X = sp.csr_array((np.ones(n * each), chosen.T.ravel(), np.arange(n + 1) * each), shape=(n, d))

@@ -25,9 +25,10 @@ def svm_problem(n=20, d=4, m=3, seed=0, dtype=np.float64):
     return X.astype(dtype), y
 
 
-def confusable(n=2000, d=1000, m=100, nonzeros=15, seed=0):
+def confusable():
     """Sparse rows, three quarters noise: an SVM has many dual variables inside their bounds."""
-    rng = np.random.default_rng(seed)
+    n, d, m, nonzeros = 2000, 1000, 100, 15
+    rng = np.random.default_rng(0)
     share = 1 / np.sqrt(np.arange(1, m + 1))
     y = np.r_[np.arange(m), rng.choice(m, n - m, p=share / share.sum())]
     typical = rng.integers(0, d, (m, 50))[y]
@@ -46,10 +47,10 @@ def svm_minimum(kind: str, C: float, k: int = 1, **size) -> float:
     return dual_references.bound(X, y, y.max() + 1, kind, k, C)
 
 
-def lanes_problem(n=80, d=30, lanes=5, seed=0, dtype=np.float64):
+def lanes_problem(n=80, d=30, lanes=5, dtype=np.float64):
     """Sparse features, and targets ±1 of lanes, each with a positive row."""
-    rng = np.random.default_rng(seed)
-    X = sp.random(n, d, 0.3, format="csr", random_state=seed, dtype=np.float64).astype(dtype)
+    rng = np.random.default_rng(0)
+    X = sp.random(n, d, 0.3, format="csr", random_state=0, dtype=np.float64).astype(dtype)
     y = np.where(rng.random((n, lanes)) < 0.2, 1, -1).astype(np.int8)
     y[0] = 1
     return X, y

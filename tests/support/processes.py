@@ -105,9 +105,9 @@ def outputs(done: Sequence[subprocess.CompletedProcess]) -> list[str]:
     return [one.stdout.splitlines()[-1] for one in done]
 
 
-def run_program(program: str, *, devices: int = 1, path: Sequence[Path] = ()) -> str:
+def run_program(program: str, *, devices: int = 1) -> str:
     """The last line that a program prints, in a process with that many devices."""
-    return outputs(run_all([start(program, devices=devices, path=path)]))[0]
+    return outputs(run_all([start(program, devices=devices)]))[0]
 
 
 def run_distributed(
