@@ -84,7 +84,10 @@ def test_weights_of_rows_and_labels_count_there_too(way, r):
 @pytest.mark.parametrize("form", [sp.csr_matrix, dense], ids=["sparse", "dense"])
 def test_features_of_whole_numbers_start_as_those_of_float32(form):
     X, Y = data("dual")
-    whole, options = form(X[:, :180].rint().astype(np.int16)), dict(C=10.0, regularise_intercept=False)
+    whole, options = (
+        form(sp.csr_array(X[:, :180]).rint().astype(np.int16)),
+        dict(C=10.0, regularise_intercept=False),
+    )
     found, other = (train(a, Y, **options)[0] for a in (whole, whole.astype(np.float32)))
     assert max(result.newton_steps for result in found.values()) <= 2
     assert_same_bits(found, other)
