@@ -12,6 +12,7 @@ def rises_in_rows(indices: np.ndarray, indptr: np.ndarray) -> bool:
         indices: of all rows.
         indptr: where rows begin, or end, among these.
     """
-    begins = np.zeros(len(indices) + 1, bool)
-    begins[indptr] = True
-    return bool((begins[1:-1] | (indices[1:] > indices[:-1])).all())
+    rises = np.empty(len(indices) + 1, bool)
+    np.greater(indices[1:], indices[:-1], out=rises[1:-1])
+    rises[indptr] = True  # a row begins
+    return bool(rises[1:-1].all())

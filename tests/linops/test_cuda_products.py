@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.support.gpu_products import PRODUCTS, check_what_is_skipped, grouped, uneven
 
 from tests.support import cuda_builds
+from tests.support.gpu_products import PRODUCTS, check_what_is_skipped, grouped, uneven
 from tests.support.internals import cuda, ids
 from xmcjax import linops, losses
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.support.gpu_products import PRODUCTS, Rows, check_what_is_skipped, grouped, uneven
 
+from tests.support.gpu_products import PRODUCTS, Rows, check_what_is_skipped, grouped, uneven
 from tests.support.gpu_targets import abstract_gpu
 from xmcjax import linops
 from xmcjax.linops import Grouped

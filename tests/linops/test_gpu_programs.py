@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.support.gpu_products import PRODUCTS
 
 from experiments.bench.gpu_kit._training import direction_bytes
 from tests.support import cuda_builds, gpu_targets
+from tests.support.gpu_products import PRODUCTS
 from tests.support.gpu_programs import CUDA, DENSE, B, D, N, checked, features
 from tests.support.internals import block_scores, device_blocks, device_memory, device_weights, devices
 from tests.support.solvers import CASES

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.support.gpu_products import PRODUCTS
 
 from tests.support import problems
+from tests.support.gpu_products import PRODUCTS
 from tests.support.problems import needs_native
 from xmcjax import linops
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save, save_file
 
-from tests.support.models import META, contents, write
-from xmcjax.models import LinearModel, ModelFormatError, ShardWriter, check_vacant
+from tests.support.models import META, contents, killed_at_once, write
+from xmcjax.models import LinearModel, ModelFormatError, ShardWriter, check_vacant, write_kernel_model
 
 
 @pytest.fixture(scope="module")
@@ -389,3 +389,15 @@ def test_transforms_that_cannot_be_stored(tmp_path, weight):
     with pytest.raises((TypeError, ValueError), match=r"^transforms_arrays: expected"):
         ShardWriter(tmp_path / "m", META | {"transforms": ["idf"]}, transforms_arrays={"idf.weight": weight})
     assert not (tmp_path / "m").exists()
+
+
+def test_a_model_of_a_newer_version_is_not_replaced(tmp_path):
+    """Nor one whose writing was killed: it is not known what it lacks."""
+    killed_at_once(tmp_path)
+    rewrite_manifest(tmp_path, lambda content: content.update(schema_version=99))
+    before = contents(tmp_path)
+    with pytest.raises(FileExistsError, match=r"found a model \(nothing was changed\)$"):
+        write(tmp_path, at_once=True)
+    with pytest.raises(FileExistsError, match=r"found a model \(nothing was changed\)$"):
+        write_kernel_model(tmp_path, META, {"alpha": np.eye(2)})
+    assert contents(tmp_path) == before

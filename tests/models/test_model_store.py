@@ -17,6 +17,7 @@ from tests.support.models import (
     contents,
     expected_weights,
     fill,
+    killed_at_once,
     label_result,
     write,
 )
@@ -199,14 +200,6 @@ def kernel_model(directory, **more):
     write_kernel_model(directory, meta, {"alpha": np.eye(2, dtype=np.float32)}, **more)
 
 
-def killed_at_once(directory):
-    """What is left of a model that was to be written at once."""
-    writer = ShardWriter(directory, META | {"parameters": {}}, shard_size=1, at_once=True)
-    writer.add(0, [0], np.float32([1]))
-    writer._lock.release()  # as the system does when a process ends
-    assert contents(directory).keys() == {"manifest.json", "shard-000000.safetensors"}
-
-
 def test_what_a_killed_writer_left_is_replaced_by_a_model_of_either_kind(tmp_path, expected):
     killed_at_once(tmp_path)
     with reserved(tmp_path):
@@ -216,14 +209,31 @@ def test_what_a_killed_writer_left_is_replaced_by_a_model_of_either_kind(tmp_pat
     assert contents(write(tmp_path, at_once=True)) == expected
 
 
-@pytest.mark.parametrize("make", [kernel_model, lambda directory: write(directory, at_once=True)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        kernel_model,
+        lambda directory: write(directory, at_once=True),
+        lambda directory: write(directory, at_once=True, resume=True),
+    ],
+)
 def test_nothing_that_a_killed_writer_left_is_removed_beside_other_files(tmp_path, make):
     killed_at_once(tmp_path)
     (tmp_path / "thesis.tex").write_text("x")
     before = contents(tmp_path)
-    with pytest.raises(FileExistsError, match=r"found a model \(nothing was changed\)$"):
+    found = r"found thesis\.tex beside what a killed writer has left \(nothing was changed\)$"
+    with pytest.raises(FileExistsError, match=found):
         make(tmp_path)
     assert contents(tmp_path) == before
+
+
+def test_a_folder_is_nothing_that_a_writer_left(tmp_path):
+    (tmp_path / "arrays.safetensors").mkdir()
+    (tmp_path / "names.json").write_text("{}")
+    for make in (kernel_model, lambda directory: write(directory, at_once=True)):
+        with pytest.raises(FileExistsError, match=r"found arrays\.safetensors beside what a killed writer"):
+            make(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["arrays.safetensors", "names.json"]
 
 
 def test_resume_removes_only_its_own_left_overs(tmp_path):

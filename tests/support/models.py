@@ -57,3 +57,11 @@ def write(directory, labels=None, dtype=np.float32, **changes):
 def contents(directory):
     """{file name: SHA-256} of everything in a directory."""
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(Path(directory).iterdir())}
+
+
+def killed_at_once(directory):
+    """What is left of a model that was to be written at once."""
+    writer = ShardWriter(directory, META | {"parameters": {}}, shard_size=1, at_once=True)
+    writer.add(0, [0], np.float32([1]))
+    writer._lock.release()  # as the system does when a process ends
+    assert contents(directory).keys() == {"manifest.json", "shard-000000.safetensors"}

@@ -154,7 +154,7 @@ def _command(program: str, work: Callable[[], int]) -> int:
     # The errors of files, models and options are ValueError (DataFormatError, ModelError) and OSError;
     # kernels that are broken, or missing where they were required, are an ImportError.
     except (MemoryError, RuntimeError, ValueError, OSError, ImportError) as error:
-        text = _said(error)
+        text = _sentence(error)
         if text is None or os.environ.get("XMCJAX_TRACEBACK") == "1":
             raise
         print(f"{program}: error: {text}", file=sys.stderr)
@@ -166,7 +166,7 @@ def _command(program: str, work: Callable[[], int]) -> int:
     return status
 
 
-def _said(error: Exception) -> str | None:
+def _sentence(error: Exception) -> str | None:
     """What is said of an error in one line; None where it is a fault of ours, which keeps its traceback."""
     if isinstance(error, MemoryError):
         return f"not enough memory: {_one_line(error) or 'none left'}"

@@ -1,4 +1,4 @@
-"""Which weights of a label are dropped after training, as the options of a training say."""
+"""The objective of a label, and which of its weights are dropped after training, as the options say."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ from xmcjax.lanes._sparsify import Sparsifier
 from xmcjax.lanes._training_data import TrainingData
 
 
-def dropping(data: TrainingData, options: OneVsAll) -> tuple[Objective, Sparsifier | None, Clipping]:
-    """The objective of a label, the search that takes the place of a clip or None, and the clip."""
-    X, l2_bias = data.X, max(options.hparams().l2_bias, 0)
-    objective = Objective(X.shape[0], options.loss, options.penalty, data.row_weight, l2_bias)
+def objective_of(data: TrainingData, options: OneVsAll) -> Objective:
+    """The objective of a label."""
+    l2_bias = max(options.hparams().l2_bias, 0)
+    return Objective(data.X.shape[0], options.loss, options.penalty, data.row_weight, l2_bias)
+
+
+def dropping(
+    data: TrainingData, options: OneVsAll, objective: Objective
+) -> tuple[Sparsifier | None, Clipping]:
+    """The search that takes the place of a clip or None, and the clip."""
+    X = data.X
     # starting weights that were asked for stay as they are
     solved = options.max_iter > 0
     rise = options.sparsify_rise if solved else None
     sparsifier = None if rise is None else Sparsifier(X, objective, rise)
     clip = options.clip if solved and rise is None else 0
-    return objective, sparsifier, make_clipping(X, data.row_weight, options.loss, clip)
+    return sparsifier, make_clipping(X, data.row_weight, options.loss, clip)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from xmcjax.lanes._certificate import GAP
 from xmcjax.lanes._clipping import EXPECTED, Clipping
 from xmcjax.lanes._devices import Place
-from xmcjax.lanes._dropping import dropping
+from xmcjax.lanes._dropping import dropping, objective_of
 from xmcjax.lanes._job import Weights
 from xmcjax.lanes._label_weights import LabelWeights
 from xmcjax.lanes._options import OneVsAll
@@ -46,7 +46,7 @@ class HingeTrainer(Trainer):
         tol, passes = min(options.tol, GAP), float(_PASSES * options.max_iter)
         bias, labels = options.fit_intercept, data.Y.shape[1]
         self._hinges = LabelHinges(data.X, data.dtype, data.row_weight, bias, labels, tol, passes)
-        _, self._sparsifier, self._clipping = dropping(data, options)
+        self._sparsifier, self._clipping = dropping(data, options, objective_of(data, options))
 
     def _solve(self, queue: Queue, place: int) -> None:
         while not self._stop.is_set() and not queue.finished:

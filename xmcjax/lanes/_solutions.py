@@ -7,7 +7,7 @@ import numpy as np
 from xmcjax.lanes._certificate import GAP
 from xmcjax.lanes._certifier import Certifier, PenalisedCertifier
 from xmcjax.lanes._clipping import EXPECTED, Clipping, CloserLook
-from xmcjax.lanes._dropping import dropping
+from xmcjax.lanes._dropping import dropping, objective_of
 from xmcjax.lanes._job import Weights
 from xmcjax.lanes._lanes import Solved
 from xmcjax.lanes._options import OneVsAll
@@ -33,7 +33,8 @@ class Solutions:
     def __init__(self, data: TrainingData, options: OneVsAll):
         X, self._dtype = data.X, data.dtype
         l2_bias = options.hparams().l2_bias
-        self._objective, self._sparsifier, self._clipping = dropping(data, options)
+        self._objective = objective_of(data, options)
+        self._sparsifier, self._clipping = dropping(data, options, self._objective)
         self._closer_look = CloserLook(X, self._objective)
         self._whole = self._sparsifier is not None or options.init.tree  # weights are needed as they are
         self.clipping: Clipping | None = None if self._whole else self._clipping

@@ -65,8 +65,8 @@ def write_kernel_model(
         held: whether the caller has :func:`reserved` the directory.
 
     Raises:
-        FileExistsError: the directory holds anything but what a writer of a model at once has left that was
-            killed.
+        FileExistsError: the directory holds anything but what a killed writer of a model at once has
+            left.
         TypeError, ValueError: what cannot be stored.
         OSError: the directory cannot be made or written.
 

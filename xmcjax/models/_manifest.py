@@ -288,8 +288,8 @@ def check_hash(directory: Path, file: FileRecord) -> Identity:
         ModelFormatError: it is not.
         OSError: it cannot be read.
     """
-    found, path = named_file(directory, file), directory / file.file
-    digest = sha256_of(path)
+    found = named_file(directory, file)
+    digest = sha256_of(path := directory / file.file)
     if digest != file.sha256:
         raise ModelFormatError(path, f"SHA-256 {file.sha256[:12]}… as in the manifest", f"{digest[:12]}…")
     return found

@@ -28,7 +28,7 @@ def check_vacant(
     Args:
         directory: where the model is to be.
         resumable: whether the error about a model that is there says that ``--resume`` continues it.
-        unfinished: whether what a writer of a model at once has left that was killed counts as nothing.
+        unfinished: whether what a killed writer of a model at once has left counts as nothing.
 
     Raises:
         FileExistsError: it holds anything.
@@ -49,11 +49,11 @@ def check_vacant(
     directory = Path(directory)
     check_place(directory)
     names = set(os.listdir(directory)) if directory.exists() else set()
-    if unfinished:
-        names -= _unfinished_files(directory, names)
+    left = _unfinished_files(directory, names) if unfinished else set()
+    names -= left
     if names:
-        holds, hint = ", ".join(sorted(names)[:3]), ""
-        how = _model_in(directory)
+        holds, hint = ", ".join(sorted(names)[:3]), " beside what a killed writer has left" if left else ""
+        how = None if left else _model_in(directory)
         if how is not None:
             holds, hint = f"a model{how}", "; --resume continues it" if resumable and not how else ""
         raise FileExistsError(
@@ -94,8 +94,13 @@ def _model_in(directory: Path) -> str | None:
     return "" if ours else None
 
 
+def is_unfinished(directory: Path) -> bool:
+    """Whether a killed writer of a model at once has left something in a directory."""
+    return bool(_unfinished_files(directory, set(os.listdir(directory))))
+
+
 def clear_unfinished(directory: Path) -> None:
-    """Removes what a writer of a model at once has left that was killed."""
+    """Removes what a killed writer of a model at once has left."""
     left = _unfinished_files(directory, set(os.listdir(directory)))
     for name in sorted(left, key=lambda name: name != MANIFEST):  # what it named is nothing without it
         (directory / name).unlink()
@@ -103,6 +108,8 @@ def clear_unfinished(directory: Path) -> None:
 
 def _unfinished_files(directory: Path, names: set[str]) -> set[str]:
     """The files of a model that was to be written at once and lacks labels, or its manifest."""
+    folders = {name for name in names if (directory / name).is_dir() and not (directory / name).is_symlink()}
+    names = names - folders
     beside = {name for name in names if name in (*BESIDE, ARRAYS) or _manifest.is_temporary(name)}
     if MANIFEST not in names:
         return beside
@@ -111,7 +118,10 @@ def _unfinished_files(directory: Path, names: set[str]) -> set[str]:
     content, _ = _manifest.unsealed(directory / MANIFEST)
     if content["format"] != _manifest.FORMAT:
         return set()
-    found = _manifest.read(directory / MANIFEST)
+    try:
+        found = _manifest.read(directory / MANIFEST)
+    except ModelFormatError:  # a model all the same
+        return set()
     if AT_ONCE not in found.meta or not found.missing():
         return set()
     shards = {name for name in names if _manifest.is_shard(name)}
@@ -126,7 +136,7 @@ def reserved(directory: str | os.PathLike[str]) -> Iterator[None]:
         directory: made if absent, and removed again where nothing was put into it.
 
     Raises:
-        FileExistsError: it holds anything but what a writer of that kind has left that was killed.
+        FileExistsError: it holds anything but what a killed writer of that kind has left.
         ModelError: another writer holds it.
         OSError: it cannot be made, read or written.
 
