@@ -230,7 +230,7 @@ def test_what_comes_first_is_what_is_expected_to_cost_less(C):
         (dict(gamma=1.0), "epochs come first: native steps for all rows at once have no smoothing"),
         (
             dict(variant="entropy"),
-            "L-BFGS for the weights comes first: the loss is smooth, and features are not sparse",
+            "L-BFGS for the weights comes first: the loss is smooth, and features are dense",
         ),
     ):
         assert topk_sdca.solve(X[:40], y[:40], 3, **options).reason == why

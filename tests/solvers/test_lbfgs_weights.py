@@ -47,11 +47,11 @@ def test_the_gradient_is_that_of_the_objective(wide):
     for name, features in kinds.items():
         steps = entropy(features, y, 4, 0.5, 2)
         u = rng.normal(size=len(steps._at.scale) * 4)
-        _, gradient = steps._evaluate(u)
+        gradient = steps._evaluate(u).gradient
         for place in range(0, len(u), 5):
             h = np.zeros_like(u)
             h[place] = 1e-6
-            slope = (steps._evaluate(u + h)[0] - steps._evaluate(u - h)[0]) / 2e-6
+            slope = (steps._evaluate(u + h).primal - steps._evaluate(u - h).primal) / 2e-6
             assert slope == pytest.approx(gradient[place], rel=1e-5, abs=1e-6), name
         # and back from weights to coordinates, of what the rows see of them
         Z = steps._at.rows @ u.reshape(-1, 4)
@@ -69,9 +69,40 @@ def test_features_of_different_sizes_far_from_0(kind):
     given = Gram(X @ X.T) if kind == "products" else X
     found = topk_sdca.solve(given, y, 2, 30.0, variant="entropy")
     assert found.status == Status.CONVERGED and found.gap <= 1e-3 and found.epochs < 400
-    assert found.reason.startswith("L-BFGS for the weights comes first")
+    first = "epochs come first, 10 of them" if kind == "products" else "L-BFGS for the weights comes first"
+    assert found.reason.startswith(first)
     W = X.T @ found.W if kind == "products" else found.W
     assert certified(X, y, found.alpha, "topk_entropy", 30.0, 1e-3, W.astype(float), 2).gap <= 1.01e-3
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_classes_that_can_be_separated_by_such_features(k):
+    """Curvatures fall by orders of magnitude on the way: coordinates for those of W = 0 do not end it."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 10, 500)
+    X = (rng.normal(size=(500, 60)) + rng.normal(size=(10, 60))[y]) * np.exp(2 * rng.normal(size=60))
+    X += 20 * rng.normal(size=60)
+    found = topk_sdca.solve(X, y, k, 30.0, variant="entropy")
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3 and found.epochs < 500
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.zeros((30, 300)),
+        np.zeros((30, 3), np.float32),
+        np.zeros((30, 0)),
+        np.full((30, 40), 1e-200),
+        sp.csr_array((30, 300)),
+        Gram(np.zeros((30, 30), np.float32)),
+    ],
+    ids=["wide", "tall", "none", "tiny", "sparse", "products"],
+)
+def test_features_that_say_nothing(X):
+    found = topk_sdca.solve(X, np.arange(30) % 3, 2, 1.0, variant="entropy")
+    assert found.status == Status.CONVERGED
+    # E = log 2 of two classes of the same score, each held at 1/2
+    assert found.primal == pytest.approx(30 * np.log(3))
 
 
 def test_sparse_features_have_epochs_first():
@@ -109,16 +140,36 @@ def test_a_start_saves_evaluations_and_a_later_call_goes_on():
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 7])
-def test_where_it_is_cut_short_the_weights_are_the_best_that_were_seen(epochs):
-    """With weights far from the optimum those of the dual variables are longer by orders of magnitude."""
+def test_where_it_is_cut_short(epochs):
+    """The dual variables of weights far from the optimum say less than those of 0."""
     X, y = svm_problem(n=60, d=8, m=5)
     seen = []
-    found = topk_sdca.solve(
-        50 * X, y, 2, 10.0, variant="entropy", max_epochs=epochs, tol=1e-9, observe=seen.append
-    )
+    options = dict(variant="entropy", max_epochs=epochs, tol=1e-9)
+    found = topk_sdca.solve(50 * X, y, 2, 10.0, **options, observe=seen.append)
     assert found.status == Status.MAX_STEPS and found.epochs == epochs
     assert found.primal <= 600 * np.log(5) * (1 + 1e-9)  # that of W = 0
-    assert all(progress.alpha().shape == (60, 5) for progress in seen)
+    assert found.gap <= 1 + 1e-9
+    assert all(progress.alpha().shape == (60, 5) and progress.passes <= epochs for progress in seen)
+
+
+def test_what_its_observer_raises_is_raised():
+    def stop(progress):
+        raise StopIteration("enough")
+
+    X, y = svm_problem(n=60, d=8, m=5)
+    with pytest.raises(StopIteration, match="enough"):
+        topk_sdca.solve(X, y, 2, 1.0, variant="entropy", observe=stop)
+
+
+def test_of_dual_variables_below_those_of_0_the_weights_with_the_lesser_objective_are_kept():
+    X, y = svm_problem(n=20, d=4, m=3)
+    search = importlib.import_module("xmcjax.solvers._search").Search(X, y, "topk_beta", 100.0, 1e-9)
+    alpha = sp.csr_array(np.where(np.arange(3) == y[:, None], 0, 30.0))
+    far = np.ones((4, 1)) * [1.0, 2.0, 3.0]
+    for W in (3 * far, 0 * far, 9 * far):
+        search.keep(certified(X, y, alpha, "topk_beta", 100.0, 1e-9, W))
+    assert search.found.primal == pytest.approx(2000) and not search.found.W.any()
+    assert search.found.dual == 0 and not search.found.alpha.nnz
 
 
 def test_it_begins_no_farther_than_what_a_start_serves():
@@ -129,6 +180,6 @@ def test_it_begins_no_farther_than_what_a_start_serves():
     topk_sdca.solve(X, y, 2, 10.0, variant="entropy", tol=1e-6, observe=seen.append)
     alpha, steps = seen[3].alpha(), entropy(X, y, 5, 10.0, 2)
     W = X.T @ SETS["topk_entropy"].coefficients(alpha.toarray(), y)
-    zero, whole = (steps._evaluate(steps._at.of_weights(V))[0] for V in (0 * W, W))
-    assert steps._evaluate(steps._start(alpha))[0] <= zero < whole
+    zero, whole = (steps._evaluate(steps._at.of_weights(V)).primal for V in (0 * W, W))
+    assert steps._evaluate(steps._start(alpha)).primal <= zero < whole
     assert not steps._start(sp.csr_array((60, 5))).any()

@@ -89,6 +89,7 @@ def _in_a_sentence(found: DataSet, file: File, path: Path) -> Iterator[None]:
         reason = type(error).__name__ if answer is None else f"status {answer.status_code}"
         if isinstance(error, urllib.request.HTTPError):
             reason = f"status {error.code}"
+            error.close()
         if isinstance(error, OSError) and error.filename is not None and error.errno is not None:
             raise  # of the folder, not of the network
         raise OSError(

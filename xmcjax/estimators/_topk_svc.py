@@ -68,7 +68,8 @@ class TopKSVC(Probabilities, LinearClassifier):
             above its minimum by no more than that part of it. The gap is worked out in float64 for the
             weights that are stored; where rounding to float32 keeps it above `tol`, a warning says so.
         max_iter: most epochs, each of which visits every row; 1000 by default. Of the steps for all rows
-            at once, which dense features may need, ten count as one.
+            at once, which dense features may need, ten count as one, and of the entropy's L-BFGS each
+            evaluation does.
         fit_intercept: whether there is a bias b; False by default. It is the weight of a feature of value 1,
             regularised like the others.
         calibration: how scores become probabilities (one of temperature). temperature is softmax(a z) with
@@ -92,7 +93,7 @@ class TopKSVC(Probabilities, LinearClassifier):
         intercept_: [m], or [1] for two classes; −inf for a class without a row of weight above 0, which is no
             part of the problem and is never predicted.
         calibration_: a :class:`xmcjax.models.Calibration` of the m score columns, or None.
-        n_iter_: epochs made.
+        n_iter_: epochs made, and what counts as such.
         dual_gap_: relative duality gap of the weights.
         objective_: P.
         status_: how it ended, of :class:`xmcjax.solvers.Status`.

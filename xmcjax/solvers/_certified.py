@@ -76,7 +76,7 @@ class Certified(NamedTuple):
     def rank(self) -> float:
         """What is least for the best weights of the same dual variables: the gap.
 
-        Where D is not above 0, a larger P has the smaller gap, and it is P.
+        Where D is 0, of which all gaps are 1 but for rounding, it is P.
         """
         if self.dual > 0:
             return self.gap
@@ -119,6 +119,8 @@ def certified(
         alpha, V = _of_the_better(alpha, of_variables, form, C)
     with np.errstate(over="ignore", invalid="ignore"):
         dual = form.dual_gain_of_rows(alpha, C) - float(np.vdot(V, V)) / 2
+        if dual < 0:  # 0 is in every dual set
+            alpha, dual = sp.csr_array(alpha.shape), 0.0
 
         def at(W: np.ndarray, factor: float) -> Certified:
             W = (factor * W if factor != 1 else W).astype(X.dtype, copy=False)
@@ -203,6 +205,9 @@ def certified_kernel(
 
     with np.errstate(over="ignore", invalid="ignore"):
         best = at(form.coefficients(alpha.toarray(), y))
+        if best.dual < 0:  # 0 is in every dual set
+            alpha = sp.csr_array(alpha.shape)
+            best = best._replace(alpha=alpha, dual=0.0)
         if a is not None and (other := at(a, best.dual)).rank < best.rank:
             best = other
     return best

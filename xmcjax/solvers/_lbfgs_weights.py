@@ -9,7 +9,9 @@ For these α the inequality of Fenchel and Young is an equality in each row, so 
 Features of different sizes, or far from 0, make L-BFGS slow. It works on U with W = S U, S² = 1/(1 + C λ/m²),
 in the basis of the eigenvectors of XᵀX, whose eigenvalues are λ: the Hessian in U is far closer to I. Where
 such a basis takes longer to make than some dozens of steps, the columns of X with their squared norms are
-tried first. The factor of λ was found by measurement: 1/m takes half as many steps more.
+tried first. The factor of λ was found by measurement: 1/m takes half as many steps more. Near the optimum of
+classes that can be separated curvatures are far smaller: where steps are many, the mean of C p (1 − p) over
+rows and classes takes its place.
 
 The steps are SciPy's: Byrd, Lu, Nocedal and Zhu, "A limited memory algorithm for bound constrained
 optimization", 1995.
@@ -38,6 +40,8 @@ _PAIRS, _BYTES = 10, 2 << 30
 # Evaluations that cost as much as a basis of eigenvectors may, and those with columns before one is made all
 # the same.
 _WORTH, _PATIENCE = 50, 200
+# Evaluations after which the factor of λ is looked at, and what falls below this part of it takes its place.
+_LOOK, _FALLEN = 100, 0.25
 # How often the weights of dual variables to start from are halved at most.
 _HALVINGS = 60
 
@@ -52,6 +56,8 @@ class _Point(NamedTuple):
     """Weights in the coordinates of the steps, and what belongs to them."""
 
     u: np.ndarray  #: U, flat
+    primal: float  #: P
+    gradient: np.ndarray  #: of P in U, flat
     gap: float  #: relative, (P − D) / P
     alpha: np.ndarray  #: [n, m]
 
@@ -63,9 +69,11 @@ class _Coordinates:
         X: [n, d], CSR or dense; None with a basis that has rows.
         basis: of eigenvectors; None for the columns of X.
         factor: of λ in 1/S².
+        m: number of classes.
     """
 
-    def __init__(self, X, basis: Basis | None, factor: float):
+    def __init__(self, X, basis: Basis | None, factor: float, m: int):
+        self._m = m
         if basis is None:
             rows = X.astype(np.float64, copy=False)
             squares = (rows * rows if isinstance(rows, np.ndarray) else rows.multiply(rows)).sum(axis=0)
@@ -76,9 +84,13 @@ class _Coordinates:
         scale = self.scale.T
         self.rows: Any = rows * scale if isinstance(rows, np.ndarray) else rows.multiply(scale).tocsr()
 
+    def columns(self, u: np.ndarray) -> np.ndarray:
+        """U [r, m] of its numbers in a row; a basis of features that are all 0 is empty."""
+        return u.reshape(len(self.scale), self._m)
+
     def weights(self, u: np.ndarray) -> np.ndarray:
         """W [d, m]."""
-        W = self.scale * u.reshape(len(self.scale), -1)
+        W = self.scale * self.columns(u)
         return W if self._rotation is None else self._rotation @ W
 
     def of_weights(self, W: np.ndarray) -> np.ndarray:
@@ -119,22 +131,25 @@ class Method:
         self._C = np.broadcast_to(np.asarray(C, np.float64), y.shape)[:, None]
         self._observe, self._made = observe, made
         self._factor = float(self._C.mean()) / m**2
-        self._point = _Point(np.empty(0), np.inf, np.empty((0, m)))
-        self._evaluations = 0
+        self._point: _Point | None = None
+        #: evaluations of this call, and how many there were when the coordinates were made
+        self._evaluations, self._since = 0, 0
         #: whether columns are tried before a basis
         self._columns_first = False
+        self._basis: Basis | None = None
         if isinstance(X, Basis):
-            basis = X
+            self._basis = X
         else:
             n, d = X.shape
             possible = _admm_dense.fits(n, d, m)
             # an evaluation is 4 n d m multiplications; those of eigenvectors are slower
             cheap = not sp.issparse(X) and 27 * min(n, d) ** 3 <= _WORTH * 4 * n * d * m
             self._columns_first = possible and not cheap
-            basis = self._basis() if possible and cheap else None
-        self._at = _Coordinates(X, basis, self._factor)
+            if possible and cheap:
+                self._basis = self._eigenvectors()
+        self._at = _Coordinates(X, self._basis, self._factor, m)
 
-    def _basis(self) -> Basis:
+    def _eigenvectors(self) -> Basis:
         X = self._X.toarray() if sp.issparse(self._X) else self._X
         return abandonable(lambda: _admm_dense.basis_of(X))
 
@@ -147,25 +162,47 @@ class Method:
             tol: relative duality gap at which they end.
             most: passes at most.
         """
-        self._evaluations = 0
+        self._evaluations = self._since = 0
         with blas_threads(1), np.errstate(over="ignore", invalid="ignore"):
-            if not self._point.u.size:
-                size = len(self._at.scale) * self._m
-                self._evaluate(self._start(alpha) if alpha.size else np.zeros(size))
-            self._steps(tol, min(most, _PATIENCE) if self._columns_first else most)
-            if self._columns_first and self._point.gap > tol and self._evaluations < most:
-                W = self._at.weights(self._point.u)
-                self._columns_first, self._at = False, _Coordinates(self._X, self._basis(), self._factor)
-                self._evaluate(self._at.of_weights(W))
-                self._steps(tol, most)
             found = self._point
+            if found is None:
+                size = len(self._at.scale) * self._m
+                found = self._evaluate(self._start(alpha) if alpha.size else np.zeros(size))
+            while found.gap > tol and self._evaluations < most:
+                found = self._steps(found, tol, most)
+                other = self._columns_first or self._is_outdated(found)
+                if found.gap <= tol or not other:
+                    break
+                found = self._elsewhere(found)
+            self._point = found
             ended = Ended(sp.csr_array(found.alpha), found.gap, self._at.weights(found.u))
             return ended, self._evaluations
+
+    def _curvature(self, point: _Point) -> float:
+        """The mean of C p (1 − p)."""
+        p = point.alpha / np.where(self._C > 0, self._C, 1)
+        return float(np.mean(point.alpha * (1 - p)))
+
+    def _is_outdated(self, point: _Point) -> bool:
+        """Whether other coordinates serve better."""
+        since = self._evaluations - self._since
+        if self._columns_first:
+            return since >= _PATIENCE
+        return since >= _LOOK and self._curvature(point) < _FALLEN * self._factor
+
+    def _elsewhere(self, point: _Point) -> _Point:
+        """The point in the coordinates that serve."""
+        W, curvature = self._at.weights(point.u), self._curvature(point)
+        if self._columns_first:
+            self._columns_first, self._basis = False, self._eigenvectors()
+        self._factor, self._since = min(self._factor, curvature), self._evaluations
+        self._at = _Coordinates(self._X, self._basis, self._factor, self._m)
+        return self._evaluate(self._at.of_weights(W))
 
     def _start(self, alpha: sp.csr_array) -> np.ndarray:
         """Of W(α), as far as it goes well: it may be far beyond the weights whose gradient gave α."""
         u = self._at.of_coefficients(self._form.coefficients(alpha.toarray(), self._y))
-        U = u.reshape(-1, self._m)
+        U = self._at.columns(u)
         Z, half = self._at.rows @ U, float(np.sum((self._at.scale * U) ** 2)) / 2
 
         def primal(t: float) -> float:
@@ -180,38 +217,51 @@ class Method:
             t, value = t / 2, less
         return t * u
 
-    def _steps(self, tol: float, most: float) -> None:
-        """Steps from the last point, which they change, until so many evaluations were made."""
+    def _steps(self, point: _Point, tol: float, most: float) -> _Point:
+        """The last point of steps that end where it is good enough, or other coordinates serve better."""
         import scipy.optimize as optimize  # which takes a tenth of a second
 
-        left = int(min(most, np.iinfo(np.int32).max)) - self._evaluations
-        if self._point.gap <= tol or left < 1:
-            return
+        stopped: StopIteration | None = None
+
+        def function(u: np.ndarray) -> tuple[float, np.ndarray]:
+            nonlocal point
+            point = self._evaluate(u)
+            return point.primal, point.gradient
 
         def accepted(u: np.ndarray) -> None:
-            if not np.array_equal(u, self._point.u):
-                self._evaluate(u)
-            point, passes = self._point, self._made() + self._evaluations
+            nonlocal stopped
+            if not np.array_equal(u, point.u):
+                function(u)
             if self._observe is not None:
-                self._observe(Progress(_NAME, passes, point.gap, lambda: sp.csr_array(point.alpha)))
-            if point.gap <= tol:
+                passes, alpha = min(self._evaluations, most), point.alpha
+                try:
+                    self._observe(
+                        Progress(_NAME, self._made() + passes, point.gap, lambda: sp.csr_array(alpha))
+                    )
+                except StopIteration as error:  # SciPy takes it for its own
+                    stopped = error
+                    raise
+            if point.gap <= tol or self._is_outdated(point):
                 raise StopIteration
 
+        left = int(min(most, np.iinfo(np.int32).max)) - self._evaluations
         ended = optimize.minimize(
-            self._evaluate,
-            self._point.u,
+            function,
+            point.u,
             jac=True,
             method="L-BFGS-B",
             callback=accepted,
             options=dict(maxcor=_PAIRS, maxiter=left, maxfun=left, ftol=0.0, gtol=0.0),
         )
-        if not np.array_equal(ended.x, self._point.u):
-            self._evaluate(ended.x)
+        if stopped is not None:
+            raise stopped
+        if not np.array_equal(ended.x, point.u):
+            function(ended.x)
+        return point
 
-    def _evaluate(self, u: np.ndarray) -> tuple[float, np.ndarray]:
-        """P and its gradient in U, flat; the point is kept."""
+    def _evaluate(self, u: np.ndarray) -> _Point:
         self._evaluations += 1
-        form, at, U = self._form, self._at, u.reshape(-1, self._m)
+        form, at, U = self._form, self._at, self._at.columns(u)
         losses, slopes = form.losses_and_slopes(form.gains(at.rows @ U, self._y), self._k)
         alpha, W = self._C * slopes, at.scale * U
         primal = float(np.vdot(W, W)) / 2 + float(np.vdot(self._C, losses))
@@ -219,5 +269,4 @@ class Method:
         gradient = at.scale * W - at.rows.T @ form.coefficients(alpha, self._y)
         difference = gradient / at.scale
         distance = float(np.vdot(difference, difference)) / 2
-        self._point = _Point(u.copy(), distance / primal if distance else 0.0, alpha)
-        return primal, gradient.ravel()
+        return _Point(u.copy(), primal, gradient.ravel(), distance / primal if distance else 0.0, alpha)

@@ -96,10 +96,12 @@ class Search:
 
         Of a process alone weights and dual variables are each the best: the next method may be worse in one.
         """
-        if self.found.W.size and self._share is None:
+        first, alone = not self.found.W.size, self._share is None
+        if alone and not first:
             found = _best_of(self.found, found)
         gap = self._agreed(found.gap)
-        if not self.found.W.size or not gap > self.gap:
+        # where D is 0 all gaps are 1 but for rounding, and these are the weights with the lesser P
+        if first or not gap > self.gap or (alone and not found.dual > 0):
             self.found, self.gap = found, gap
 
     def attempt(self, method: Callable[[float, Any], Ended], left: Callable[[], float]) -> None:

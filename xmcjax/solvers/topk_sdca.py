@@ -78,7 +78,7 @@ _PATIENCE = 400
 # Where features are dense and steps for all rows at once are not the first: epochs at least before they
 # take over, and the part of the epochs allowed that is left to them at least.
 _LEAST, _SHARE = 20, 0.8
-# Epochs of the entropy before L-BFGS where features are sparse: text needs three to six.
+# Epochs of the entropy before L-BFGS where features are not dense: text needs three to six.
 _EPOCHS = 10
 # Weights up to which the solver of Crammer and Singer's SVM has Newton's method, and the part of the epochs
 # that are allowed which is left to it.
@@ -210,11 +210,12 @@ def _epochs_first(
     return 0 if costs.steps < costs.epochs else worth(_LEAST), costs.reason
 
 
-def _epochs_of_entropy(entries: int | None) -> tuple[int, str]:
+def _epochs_of_entropy(op: LinOp | Gram, entries: int | None) -> tuple[int, str]:
     """Epochs before L-BFGS takes over, and why so many."""
-    if entries is None:
-        return 0, "L-BFGS for the weights comes first: the loss is smooth, and features are not sparse"
-    return _EPOCHS, f"epochs come first, {_EPOCHS} of them before L-BFGS for the weights: features are sparse"
+    of = "inner products" if isinstance(op, Gram) else "dense" if entries is None else "sparse"
+    if of == "dense":
+        return 0, "L-BFGS for the weights comes first: the loss is smooth, and features are dense"
+    return _EPOCHS, f"epochs come first, {_EPOCHS} of them before L-BFGS for the weights: features are {of}"
 
 
 def _filled(
@@ -273,9 +274,10 @@ def solve(
     """Trains one top-k SVM: by epochs, and where it needs many by steps for all rows at once.
 
     There are such steps where rows or features are few; of the entropy those of L-BFGS for the weights, which
-    come first where features are dense. Where k is 1, without a smoothing and with one weight for all rows,
-    half of the epochs are left to :func:`xmcjax.solvers.multiclass_dual.run` if d · m is at most 1,200:
-    Newton's method ends what features far from 0, or of different sizes, make hard.
+    come first where features are dense, and before further epochs where they do not end. Where k is 1,
+    without a smoothing and with one weight for all rows, half of the epochs are left to
+    :func:`xmcjax.solvers.multiclass_dual.run` if d · m is at most 1,200: Newton's method ends what features
+    far from 0, or of different sizes, make hard.
 
     Args:
         X: features [n, d], sparse or dense, or inner products, as `instance_dual.Gram`.
@@ -323,24 +325,33 @@ def solve(
     reason = "epochs alone: rows and features, or dual variables, are too many for steps for all rows at once"
     if at_once:
         if entropy:
-            most, reason = _epochs_of_entropy(entries)
+            most, reason = _epochs_of_entropy(op, entries)
         else:
             size = float(np.mean(of_rows * np.asarray(lane.squared_norms, np.float64)))
             costs = expected(n, d, m, size, max(tol, 1e-12), entries)
             most, reason = _epochs_first(op, costs, entries, max_epochs, smooth=form.smooth)
         patience = min(patience, most)
-    if patience:
-        hp = HParams(tol=tol, max_epochs=patience, sweeps=1 if entropy else HParams.sweeps)
-        filled, begin = _filled(lane, X, of_rows, begin)
+
+    def epochs(most: int) -> Status:
+        """From the best dual variables that there are."""
+        nonlocal made
+        hp = HParams(tol=tol, max_epochs=most, sweeps=1 if entropy else HParams.sweeps)
+        filled, first = _filled(lane, X, of_rows, search.found.alpha if search.found.W.size else begin)
+        before = made
 
         def seen(progress: Progress) -> None:
             if observe is not None:
-                observe(progress._replace(alpha=lambda: progress.alpha()[:n]))
+                passes = before + progress.passes
+                observe(progress._replace(passes=passes, alpha=lambda: progress.alpha()[:n]))
 
         told = None if observe is None else seen
-        state, proved = instance_dual.solved(filled, hp, seed, begin, told)
-        status, made = Status(int(state.status[0])), int(state.epochs[0])
+        state, proved = instance_dual.solved(filled, hp, seed, first, told)
+        made = before + int(state.epochs[0])
         search.keep(proved._replace(alpha=proved.alpha[:n]))
+        return Status(int(state.status[0]))
+
+    if patience:
+        status = epochs(patience)
     if not patience or (search.unsolved and at_once and made < here):
         K = np.asarray(op.K) if isinstance(op, Gram) else None
         features = X if K is None else abandonable(lambda: _admm_dense.basis_of_products(K))
@@ -355,6 +366,9 @@ def solve(
 
         search.attempt(in_passes, lambda: here - made)
         status = search.status(max_epochs - made)
+        # what rounding ended, or a matrix that is no kernel
+        if entropy and search.unsolved and made < here:
+            status = epochs(min(here - made, np.iinfo(np.int32).max))
     if hands_over and search.unsolved and made < max_epochs:
         options = dict(C=of_rows, classes=m, tol=tol, max_epochs=max_epochs - made, seed=seed, start=start)
         ended = _crammer_singer(X, y, observe, made, **options)
