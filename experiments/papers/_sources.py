@@ -14,7 +14,7 @@ _NEWTON = ("lanes", "losses", "inits", "solvers/newton_cg.py", "solvers/_lane_cg
 _SEARCH = ("_search", "_certified", "_admm", "_admm_blocks", "_admm_dense", "_admm_sparse", "_formulations")
 _SEARCHED = (*(f"solvers/{name}.py" for name in _SEARCH), "native/dual")
 _DUAL = ("solvers/multiclass_dual", *_SEARCHED)
-_TOP_K = ("solvers/instance_dual.py", "solvers/topk_sdca.py", *_SEARCHED)
+_TOP_K = ("solvers/instance_dual.py", "solvers/topk_sdca.py", "solvers/_lbfgs_weights.py", *_SEARCHED)
 _SOFTMAX = (
     "solvers/multinomial",
     "solvers/newton_cg.py",
