@@ -7,7 +7,7 @@ continuous), a dual method the conjugate.
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -67,14 +67,14 @@ class MarginLoss(LaneLoss):
         raise NotImplementedError(f"{type(self).__name__} has no conjugate")
 
 
-def _real(m):
+def _real(m) -> Any:
     """Whole numbers as real ones: a loss and its conjugate have fractions, and squares beyond their range."""
     if not hasattr(m, "dtype"):
         return float(m) if isinstance(m, int) else m
     return m.astype(float) if m.dtype.kind in "biu" else m
 
 
-def _real_numbers(s, y):
+def _real_numbers(s, y) -> tuple[Any, Any]:
     """Scores and their targets, as real numbers where the scores are whole ones."""
     real = _real(s)
     return (s, y) if real is s else (real, _real(y))
