@@ -170,13 +170,13 @@ class Method:
                 found = self._evaluate(self._start(alpha) if alpha.size else np.zeros(size))
             while found.gap > tol and self._evaluations < most:
                 found = self._steps(found, tol, most)
-                other = self._columns_first or self._is_outdated(found)
-                if found.gap <= tol or not other:
+                ended = found.gap <= tol or self._evaluations >= most
+                if ended or not (self._columns_first or self._is_outdated(found)):
                     break
                 found = self._elsewhere(found)
             self._point = found
-            ended = Ended(sp.csr_array(found.alpha), found.gap, self._at.weights(found.u))
-            return ended, self._evaluations
+            W = self._at.weights(found.u)
+            return Ended(sp.csr_array(found.alpha), found.gap, W), self._evaluations
 
     def _curvature(self, point: _Point) -> float:
         """The mean of C p (1 − p)."""
