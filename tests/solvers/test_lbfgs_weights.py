@@ -181,5 +181,5 @@ def test_it_begins_no_farther_than_what_a_start_serves():
     alpha, steps = seen[3].alpha(), entropy(X, y, 5, 10.0, 2)
     W = X.T @ SETS["topk_entropy"].coefficients(alpha.toarray(), y)
     zero, whole = (steps._evaluate(steps._at.of_weights(V)).primal for V in (0 * W, W))
-    assert steps._evaluate(steps._start(alpha)).primal <= zero < whole
-    assert not steps._start(sp.csr_array((60, 5))).any()
+    assert steps._start(alpha, 100).primal <= zero < whole
+    assert not steps._start(sp.csr_array((60, 5)), 100).u.any()

@@ -94,14 +94,15 @@ def _model_in(directory: Path) -> str | None:
     return "" if ours else None
 
 
-def is_unfinished(directory: Path) -> bool:
-    """Whether a killed writer of a model at once has left something in a directory."""
-    return bool(_unfinished_files(directory, set(os.listdir(directory))))
-
-
 def clear_unfinished(directory: Path) -> None:
-    """Removes what a killed writer of a model at once has left."""
+    """Removes what a killed writer of a model at once has left.
+
+    Raises:
+        FileExistsError: there are other files beside it.
+    """
     left = _unfinished_files(directory, set(os.listdir(directory)))
+    if left:
+        check_vacant(directory, resumable=False, unfinished=True)
     for name in sorted(left, key=lambda name: name != MANIFEST):  # what it named is nothing without it
         (directory / name).unlink()
 

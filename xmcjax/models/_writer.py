@@ -40,7 +40,7 @@ from xmcjax.models._outside import Outside, remove_unadopted
 from xmcjax.models._resumed import first_difference, intact
 from xmcjax.models._shard import Content, LabelWeights, checked_rows, checked_weights, of_labels, of_rows
 from xmcjax.models._tensors import transforms_bytes
-from xmcjax.models._vacant import BESIDE, check_place, check_vacant, clear_unfinished, is_unfinished
+from xmcjax.models._vacant import BESIDE, check_place, check_vacant, clear_unfinished
 
 # The command line writes this file beside a model (clock, host, options); the store never reads it.
 RUN_FILE = "run.json"
@@ -146,7 +146,7 @@ class ShardWriter:
         make_folder(self.directory)
         self._lock = DirectoryLock(self.directory, flag("held", held))
         try:
-            if not resume or (at_once and is_unfinished(self.directory)):
+            if not resume:
                 check_vacant(self.directory, resumable=not at_once, unfinished=at_once)
             if at_once:
                 clear_unfinished(self.directory)

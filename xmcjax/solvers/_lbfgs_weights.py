@@ -42,8 +42,6 @@ _PAIRS, _BYTES = 10, 2 << 30
 _WORTH, _PATIENCE = 50, 200
 # Evaluations after which the factor of λ is looked at, and what falls below this part of it takes its place.
 _LOOK, _FALLEN = 100, 0.25
-# How often the weights of dual variables to start from are halved at most.
-_HALVINGS = 60
 
 
 def fits(n: int, d: int, m: int, entries: int | None = None) -> bool:
@@ -166,8 +164,8 @@ class Method:
         with blas_threads(1), np.errstate(over="ignore", invalid="ignore"):
             found = self._point
             if found is None:
-                size = len(self._at.scale) * self._m
-                found = self._evaluate(self._start(alpha) if alpha.size else np.zeros(size))
+                zeros = np.zeros(len(self._at.scale) * self._m)
+                found = self._start(alpha, most) if alpha.size else self._evaluate(zeros)
             while found.gap > tol and self._evaluations < most:
                 found = self._steps(found, tol, most)
                 ended = found.gap <= tol or self._evaluations >= most
@@ -199,23 +197,16 @@ class Method:
         self._at = _Coordinates(self._X, self._basis, self._factor, self._m)
         return self._evaluate(self._at.of_weights(W))
 
-    def _start(self, alpha: sp.csr_array) -> np.ndarray:
-        """Of W(α), as far as it goes well: it may be far beyond the weights whose gradient gave α."""
-        u = self._at.of_coefficients(self._form.coefficients(alpha.toarray(), self._y))
-        U = self._at.columns(u)
-        Z, half = self._at.rows @ U, float(np.sum((self._at.scale * U) ** 2)) / 2
-
-        def primal(t: float) -> float:
-            losses, _ = self._form.losses_and_slopes(self._form.gains(t * Z, self._y), self._k)
-            return t * t * half + float(np.vdot(self._C, losses))
-
-        t, value = 1.0, primal(1.0)
-        for _ in range(_HALVINGS):
-            less = primal(t / 2)
-            if np.isfinite(value) and not less < value:  # P is convex
+    def _start(self, alpha: sp.csr_array, most: float) -> _Point:
+        """W(α), halved as long as that serves: it may be far beyond the weights whose gradient gave α."""
+        a = self._form.coefficients(alpha.toarray(), self._y)
+        point = self._evaluate(self._at.of_coefficients(a))
+        while self._evaluations < most:
+            shorter = self._evaluate(point.u / 2)
+            if np.isfinite(point.primal) and not shorter.primal < point.primal:  # P is convex
                 break
-            t, value = t / 2, less
-        return t * u
+            point = shorter
+        return point
 
     def _steps(self, point: _Point, tol: float, most: float) -> _Point:
         """The last point of steps that end where it is good enough, or other coordinates serve better."""

@@ -91,6 +91,11 @@ class Search:
         """Whether the gap is too large, and its objective a number."""
         return self.gap > self.tol and (not self.found.W.size or bool(np.isfinite(self.found.primal)))
 
+    @property
+    def alpha(self) -> sp.csr_array:
+        """The dual variables to go on from: the best, or those of the start."""
+        return self.found.alpha if self.found.W.size else self.start
+
     def keep(self, found: Certified) -> None:
         """Takes what is certified, unless something better was.
 
@@ -114,7 +119,7 @@ class Search:
         """
         target = MARGIN * self.tol
         for _ in range(_ATTEMPTS):
-            ended = method(target, self.found.alpha if self.found.W.size else self.start)
+            ended = method(target, self.alpha)
             X, y, formulation, C = self._given
             W, (k, share, threads) = ended.W, (self._k, self._share, self._threads)
             if isinstance(X, Gram):

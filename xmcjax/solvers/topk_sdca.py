@@ -189,6 +189,11 @@ def _operator(X):
     return X, op, entries
 
 
+def _kind(op: LinOp | Gram, entries: int | None) -> str:
+    """What features are."""
+    return "dense" if isinstance(op, linops.Dense) else "inner products" if entries is None else "sparse"
+
+
 def _epochs_first(
     op: LinOp | Gram, costs: Costs, entries: int | None, max_epochs: int, *, smooth: bool
 ) -> tuple[int, str]:
@@ -199,10 +204,10 @@ def _epochs_first(
         most = min(costs.steps / costs.epoch if costs.epoch else least, _SHARE * max_epochs)
         return int(np.clip(most, min(least, max_epochs), max_epochs))
 
-    if not isinstance(op, linops.Dense):
+    kind = _kind(op, entries)
+    if kind != "dense":
         most = worth(_PATIENCE)
-        of = "inner products" if entries is None else "sparse"
-        return most, f"epochs come first, {most} of them at most where more are allowed: features are {of}"
+        return most, f"epochs come first, {most} of them at most where more are allowed: features are {kind}"
     if not linops.native_ready():
         return worth(_LEAST), "epochs come first: native steps for all rows at once are missing"
     if smooth:
@@ -212,10 +217,10 @@ def _epochs_first(
 
 def _epochs_of_entropy(op: LinOp | Gram, entries: int | None) -> tuple[int, str]:
     """Epochs before L-BFGS takes over, and why so many."""
-    of = "inner products" if isinstance(op, Gram) else "dense" if entries is None else "sparse"
-    if of == "dense":
+    kind = _kind(op, entries)
+    if kind == "dense":
         return 0, "L-BFGS for the weights comes first: the loss is smooth, and features are dense"
-    return _EPOCHS, f"epochs come first, {_EPOCHS} of them before L-BFGS for the weights: features are {of}"
+    return _EPOCHS, f"epochs come first, {_EPOCHS} of them before L-BFGS for the weights: features are {kind}"
 
 
 def _filled(
@@ -321,7 +326,7 @@ def solve(
     hands_over = k == 1 and not form.smooth and isinstance(of_rows, float) and not of_products
     hands_over &= at_once and d * m <= _WEIGHTS and linops.native_ready() and tol > 0
     here = math.ceil((1 - _LAST) * max_epochs) if hands_over else max_epochs
-    patience = min(here, np.iinfo(np.int32).max)
+    patience = here
     reason = "epochs alone: rows and features, or dual variables, are too many for steps for all rows at once"
     if at_once:
         if entropy:
@@ -335,8 +340,9 @@ def solve(
     def epochs(most: int) -> Status:
         """From the best dual variables that there are."""
         nonlocal made
+        most = min(most, np.iinfo(np.int32).max)
         hp = HParams(tol=tol, max_epochs=most, sweeps=1 if entropy else HParams.sweeps)
-        filled, first = _filled(lane, X, of_rows, search.found.alpha if search.found.W.size else begin)
+        filled, first = _filled(lane, X, of_rows, search.alpha)
         before = made
 
         def seen(progress: Progress) -> None:
@@ -368,7 +374,7 @@ def solve(
         status = search.status(max_epochs - made)
         # what rounding ended, or a matrix that is no kernel
         if entropy and search.unsolved and made < here:
-            status = epochs(min(here - made, np.iinfo(np.int32).max))
+            status = epochs(here - made)
     if hands_over and search.unsolved and made < max_epochs:
         options = dict(C=of_rows, classes=m, tol=tol, max_epochs=max_epochs - made, seed=seed, start=start)
         ended = _crammer_singer(X, y, observe, made, **options)
