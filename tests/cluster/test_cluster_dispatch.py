@@ -4,6 +4,7 @@ import asyncio
 import gc
 import importlib
 import types
+import weakref
 from typing import Any
 
 import distributed
@@ -122,10 +123,13 @@ def test_work_that_kills_workers_is_named_in_few_words():
 
 def test_a_result_that_died_with_its_worker_leaves_no_traceback(client, monkeypatch, caplog):
     async def died(direct, local_worker):
+        # as Dask's own: an answer that is kept, or there at once, is asked for without end after a cancel
+        other._gather_keys = other._gather_future = None
+        await asyncio.sleep(0.01)
         return {"status": "error", "keys": [future.key]}
 
     with connected(client.scheduler.address) as other:
-        future = other.submit(len, "ab")
+        future = other.submit(len, "ab", pure=False)  # not the key that another test cancels
         dask_processes.wait_until(future.done)
         monkeypatch.setattr(other, "_gather_remote", died)
         monkeypatch.setattr(other, "_send_to_scheduler", lambda message: None)  # which would give it anew
@@ -139,8 +143,29 @@ def test_a_result_that_died_with_its_worker_leaves_no_traceback(client, monkeypa
     assert not [record.getMessage() for record in caplog.records if record.name == "asyncio"]
 
 
+@pytest.mark.parametrize("times", [1, 10])
+def test_a_client_that_is_told_of_cancelled_keys_with_the_answer_to_it(client, monkeypatch, times):
+    """One in a hundred is, beside a client that cancels, and Dask's own code fails by this assertion."""
+    connect, begun = distributed.Client._ensure_connected, []
+
+    async def told(self, timeout):
+        begun.append(weakref.ref(self))
+        assert len(begun) > times
+        await connect(self, timeout)
+
+    monkeypatch.setattr(distributed.Client, "_ensure_connected", told)
+    if times == 1:
+        with connected(client.scheduler.address) as other:
+            assert len(other.nthreads()) == 2
+    else:
+        said = "^expected an answer of the scheduler at .*, found other messages with it 10 times: "
+        with pytest.raises(ClusterError, match=said), connected(client.scheduler.address):
+            raise NotImplementedError
+    assert [found() for found in begun[:times]] == [None] * times
+
+
 def test_results_that_are_fetched(client):
-    good, bad = client.submit(len, "ab"), client.submit(len, 3)
+    good, bad = client.submit(len, "ab", pure=False), client.submit(len, 3, pure=False)
     dask_processes.wait_until(lambda: good.done() and bad.done())
     assert dispatch.fetched(client, good, 60) == 2
     with pytest.raises(TypeError, match="has no len"):

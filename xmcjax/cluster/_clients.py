@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import shutil
@@ -26,6 +27,9 @@ _FOLDER = "xmcjax-local-"
 
 # How often the processes are started before it is given up that none of them dies meanwhile.
 _STARTS = 4
+
+# How often a scheduler is asked whose answers come together with others.
+_GREETINGS = 10
 
 # Seconds that a cluster which is not wanted any more may go on with its start; and between looks at a start.
 _PATIENCE, _LOOK = 20, 0.2
@@ -187,11 +191,26 @@ def connected(address: str) -> Iterator[Client]:
         ...     len(client.nthreads())
         1
     """
-    distributed = _distributed()
-    try:
-        client = distributed.Client(address, timeout=CONNECT, set_as_default=False)
-    except (OSError, ValueError, RuntimeError, TypeError) as error:
-        reason = str(error).replace("\n", " ") or type(error).__name__
-        raise ClusterError(f"expected a Dask scheduler at {address}, found none: {reason}") from error
-    with client:
+    with _greeted(address) as client:
         yield client
+
+
+def _greeted(address: str) -> Client:
+    """A client that the scheduler at an address has answered.
+
+    A scheduler tells all clients of each key that one of them cancels. Where a new client is told so together
+    with the answer to it, Dask's own code fails, which asserts that this is one message. It then asks anew.
+    """
+    distributed = _distributed()
+    for _ in range(_GREETINGS):
+        try:
+            with contextlib.suppress(AssertionError):
+                return distributed.Client(address, timeout=CONNECT, set_as_default=False)
+        except (OSError, ValueError, RuntimeError, TypeError) as error:
+            reason = str(error).replace("\n", " ") or type(error).__name__
+            raise ClusterError(f"expected a Dask scheduler at {address}, found none: {reason}") from error
+        gc.collect()  # closes the client that failed: at the end of the process that would take a minute
+    raise ClusterError(
+        f"expected an answer of the scheduler at {address}, found other messages with it {_GREETINGS} times: "
+        "its other clients cancel tasks all the time"
+    )
