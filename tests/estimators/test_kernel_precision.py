@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from tests.support.internals import kernel_training
 from xmcjax import KernelLogisticClassifier
 from xmcjax.kernels import RBF, Kernel, Linear, Matern, Scaled
+from xmcjax.solvers import Status
 
 
 @jax.tree_util.register_pytree_node_class
@@ -92,3 +93,25 @@ def test_stacks_and_sums_with_the_linear_kernel():
     assert taken(X, Matern(np.array([1e-6, 1e-5, 1e-4]), 0.5)) == np.float32
     assert taken(X, Matern(np.array([1e-6, 1.0, 1e-4]), 0.5)) == np.float64
     assert taken(X, Scaled(1e-3, Linear()) + Scaled(1e-3, Linear()) * RBF(1e-4)) == np.float32
+
+
+@pytest.mark.parametrize("v", [1.0, 30.0, 300.0])
+@pytest.mark.parametrize("dtypes", [["f8"], ["f4"], ["f4", "f8"]], ids="-".join)
+def test_kernel_values_of_few_features(v, dtypes):
+    """A kernel matrix without full rank, whose eigenvalues of 0 are rounded, also to less."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 4))
+    y = np.argmax(X @ rng.normal(size=(4, 3)) + rng.gumbel(size=(400, 3)), axis=1)
+    K = X @ X.T
+    for dtype in dtypes:
+        K = K.astype(dtype)
+    model = KernelLogisticClassifier("precomputed", v=v).fit(K, y)  # without a warning
+    assert model.status_ == Status.CONVERGED and model.n_iter_ < 30
+    wanted = KernelLogisticClassifier("linear", v=v).fit(X, y)
+    assert abs(model.objective_ - wanted.objective_) <= 1e-5 * wanted.objective_
+
+
+def test_given_values_of_many_digits():
+    K = np.eye(90, dtype=np.float32)
+    assert taken(K, "precomputed") == np.float32
+    assert taken(1000 * K, "precomputed") == np.float64

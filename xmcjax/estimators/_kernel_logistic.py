@@ -107,7 +107,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
 
     X of float64 is solved in float64, without a change to JAX's settings, and X of float32 in float32. Where
     the rounding of K̃α, about 10⁻⁷ √n max_i s_i K̃_ii, is above 2·10⁻⁴, or that of values of the kernel above
-    5·10⁻⁵ of the largest, :meth:`fit` takes float64 for features in float32, in which it would not converge,
+    5·10⁻⁵ of the largest, :meth:`fit` takes float64 for X in float32, in which it would not converge,
     or elsewhere: `reason_` says so. :meth:`tune` stays in the precision of X, and warns of unconverged fits.
 
     References:

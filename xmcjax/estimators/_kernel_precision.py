@@ -39,8 +39,8 @@ def points_in_precision(
     """The points of a fit, the scale of their features, and the dtype of both.
 
     It is that of X, or float64 where K̃α is rounded so much in float32 that a fit would not converge, or
-    values of the kernel so much that it would converge elsewhere. Of kernel values that are given it is that
-    of X: these are rounded as much themselves.
+    values of the kernel so much that it would converge elsewhere. Kernel values that are given are what they
+    are: of them the first matters alone.
 
     Args:
         X, sample_weight, kernel, w: as of ``points_of``.
@@ -55,7 +55,7 @@ def points_in_precision(
     """
     with precision(X.dtype):
         points, scale = points_of(X, sample_weight, kernel, w)
-        if X.dtype == np.float64 or isinstance(points, GivenProducts):
+        if X.dtype == np.float64:
             return points, scale, X.dtype
         variance = depth * float(np.max(np.abs(_sparse.numbers(v, "v")), initial=0))
         if loadings is not None:
@@ -66,7 +66,8 @@ def points_in_precision(
         variance = variance * _largest(base, points, there) + number("sigma2", sigma2)
     most = 1.0 if weight is None else float(np.max(weight))
     rounding = np.finfo(X.dtype).eps * np.sqrt(np.count_nonzero(there)) * most * variance
-    if not (rounding <= _ROUNDING and _of_values(base, points, X, there) <= _OF_VALUES):
+    given = isinstance(points, GivenProducts)
+    if not (rounding <= _ROUNDING and (given or _of_values(base, points, X, there) <= _OF_VALUES)):
         X = X.astype(np.float64)
         with precision(X.dtype):
             points, scale = points_of(X, sample_weight, kernel, w)

@@ -269,7 +269,8 @@ def precomputed(M, dtype=None) -> GivenProducts:
     feature space, ‖x − x'‖² = k(x, x) + k(x', x') − 2 k(x, x'), with d = 1.
 
     Args:
-        M: [n, n], symmetric and positive semidefinite up to the rounding of its precision.
+        M: [n, n], symmetric and positive semidefinite up to the rounding of float32, in which its values may
+            have been made, whatever its dtype.
         dtype: float32 or float64; None keeps that of M.
 
     Raises:
@@ -284,7 +285,7 @@ def precomputed(M, dtype=None) -> GivenProducts:
     if M.shape != (n, n):
         raise ValueError(f"expected a kernel matrix [n, n] of the training points, got shape {list(M.shape)}")
     scale = float(np.max(np.diagonal(M), initial=0))
-    rounding = n * float(np.finfo(M.dtype).eps) * scale
+    rounding = n * float(np.finfo(np.float32).eps) * scale
     skew = float(np.max(np.abs(M - M.T), initial=0))
     if skew > rounding:
         raise ValueError(f"expected a symmetric kernel matrix, found entries that differ by {skew:.3g}")
