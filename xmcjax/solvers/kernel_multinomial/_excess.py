@@ -34,6 +34,7 @@ from xmcjax.solvers.kernel_multinomial._state import (
     objective,
     residual_size,
     residuals,
+    rounding_of,
 )
 from xmcjax.solvers.kernel_multinomial._systems import HParams, hessian, solve_system
 
@@ -55,8 +56,8 @@ def run_to_excess(
 ) -> State:
     """As :func:`run`, and until Φ is above its minimum by excess · Φ at most: its relative tolerance.
 
-    A lane that ends otherwise makes a few whole steps more, at the limit of steps only where Φ is near its
-    minimum: it has converged where they have.
+    A lane that ends otherwise, not at the limit of steps, makes a few whole steps more: it has converged
+    where they have.
 
     Args:
         problem: of any number of lanes.
@@ -109,26 +110,27 @@ def run_to_excess(
 def _judged(problem: KernelProblem, hp: HParams, state: State, excess: float) -> State:
     """A state with u and Φ of its α in the lanes that did not converge.
 
-    A lane whose Φ is near its minimum has converged after all if a few whole steps bring it there: of K̃
-    without full rank, r has a part that no product sees, which CG does not find.
+    Where the limit of steps allows it, a lane has converged after all if a few whole steps bring it there: of
+    K̃ without full rank, r has a part that no product sees, which CG does not find. Without that part Φ may be
+    larger at first, and rounding can have made it smaller than any function's.
     """
     matrices = problem.matrices_only()
     others = ~_have_status(state, Status.CONVERGED, Status.NONFINITE)
     if not others.any():
         return state
     state = _chosen(others, _multiplied_out(matrices, state), state)
-    # where the limit of steps allows it: what is far from its minimum is not taken further than that
-    others &= ~_have_status(state, Status.MAX_STEPS) | (_relative_excess(problem, state, excess) <= excess)
+    others &= ~_have_status(state, Status.MAX_STEPS)
     polished = state
-    for _ in range(_POLISHES if others.any() else 0):
-        polished = _polished(matrices, hp, polished)
-        small = np.asarray(polished.residual) <= ROUNDED * float(hp.tolerance)
-        near = small & (_relative_excess(problem, polished, excess) <= excess)
-        now = others & near
-        state = _with_status(_chosen(now, polished, state), now, Status.CONVERGED)
-        others &= ~near
+    for number in range(_POLISHES):
         if not others.any():
             break
+        first = number == 0
+        polished = _polished(matrices, hp, polished, first)
+        small = np.asarray(polished.residual) <= ROUNDED * float(hp.tolerance)
+        now = others & small & (_relative_excess(problem, polished, excess) <= excess)
+        state = _chosen(others if first else now, polished, state)
+        state = _with_status(state, now, Status.CONVERGED)
+        others &= ~now
     return state
 
 
@@ -188,10 +190,11 @@ def _multiplied_out(problem: KernelProblem, state: State) -> State:
 
 @jax.jit
 @without_lone_axis
-def _polished(problem: KernelProblem, hp: HParams, state: State) -> State:
-    """The same after a whole Newton step, which Φ does not judge: it is known no better than u is.
+def _polished(problem: KernelProblem, hp: HParams, state: State, descends) -> State:
+    """The same after a whole Newton step; with `descends` where its residual is smaller and its Φ no larger.
 
-    From K̃δ of CG the step is δ = −r − W K̃δ, in which the part of r that no product sees is gone.
+    From K̃δ of CG the step is δ = −r − W K̃δ, in which the part of r that no product sees is gone. Φ is known
+    no better than u is: its derivative in u, of which r is small, is −α/2.
     """
     here = _at(problem, state.alpha)
     W, limits = hessian(problem, here.u, here.pi), dict(tolerance=_POLISH, max_steps=hp.max_cg)
@@ -199,11 +202,15 @@ def _polished(problem: KernelProblem, hp: HParams, state: State) -> State:
     solved = solve_system(problem, W, here.pi, -here.r, -Kr, lanes, **limits)
     alpha = state.alpha - here.r - W(solved.Kx)
     there = _at(problem, alpha)
+    rounding = rounding_of(here.value, alpha, here.u)
+    rounding = rounding + jnp.sum(jnp.abs(alpha) * _rounded(problem, alpha), axis=(0, 1)) / 2
+    no_larger = there.value <= here.value + rounding
+    better = (there.residual < here.residual) & no_larger | ~jnp.asarray(descends)
     return state._replace(
-        alpha=alpha,
-        u=there.u,
-        value=there.value,
-        residual=there.residual,
+        alpha=jnp.where(better, alpha, state.alpha),
+        u=jnp.where(better, there.u, here.u),
+        value=jnp.where(better, there.value, here.value),
+        residual=jnp.where(better, there.residual, here.residual),
         cg_steps=state.cg_steps + solved.steps,
         fresh=jnp.ones_like(state.fresh),
     )

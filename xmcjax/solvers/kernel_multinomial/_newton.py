@@ -35,8 +35,7 @@ _GROWTH = 4
 # With products in single precision: in so many steps, and where u is multiplied out, the residual is to have
 # fallen to this part of it.
 _WINDOW, _PROGRESS = 5, 0.5
-# A step whose fall of Φ is below its rounding is to follow one in which the residual fell to less than this
-# part: what stays is a part of it that no product with K̃ sees.
+# Of a residual that stays though Φ does not fall either: it is one that no product with K̃ sees.
 _STAYS = 0.99
 
 
@@ -103,8 +102,8 @@ def newton_step(problem: KernelProblem, hp: HParams, state: State) -> State:
     slack = jnp.where(-slope <= of_losses, jnp.maximum(rounding, of_losses), rounding)
     t, failed = backtrack(change, slope, slack, moving, armijo=hp.armijo, max_backtracks=hp.max_backtracks)
     # below the rounding of Φ a step can only be judged by the residual, of u made in the same way
-    worse = ~state.fresh & (residual >= _STAYS * state.residual)
-    failed = failed | (moving & (-slope <= rounding) & worse)
+    stays = ~state.fresh & (residual >= _STAYS * state.residual)
+    failed = failed | (moving & (-slope <= rounding) & stays)
     # a direction that had to be shortened is about as long as the Newton model holds, or longer: no longer
     # one is asked for, and where a half was not enough, one that CG ends at the length taken
     length = jnp.sqrt(jnp.maximum(second, 0))
