@@ -137,7 +137,7 @@ def probabilities(made):
 
 ended = []
 for module, name, make, read in (
-    (_linear, "decode", lambda: LinearModel.load(folder), LinearModel.coef),
+    (_linear, "decode", lambda: LinearModel.load(folder), lambda made: made.weights(0, 1)),
     (_predictor, "weights_of", lambda: Predictor(folder), probabilities),
     (_linear, "decode_calibration", lambda: Predictor(folder), probabilities),
     (_weights.np, "ascontiguousarray", lambda: Predictor(ArrayModel(x, x[0, :1])), dense),
@@ -146,7 +146,7 @@ for module, name, make, read in (
     reading.clear(), go_on.clear()
     thread = threading.Thread(target=read, args=(made,))
     thread.start()
-    reading.wait(60)
+    assert reading.wait(60)
     child = os.fork()
     if child == 0:
         signal.alarm(30)
