@@ -24,8 +24,8 @@ from xmcjax._cores import usable_cores
 from xmcjax.data import atomic_write
 
 ROOT = Path(__file__).resolve().parent.parent
-# The status with which an experiment ends whose data are not here.
-NO_DATA = 3
+# The status with which an experiment ends without a folder of data sets, and without one set of it.
+NO_DATA, NO_SET = 3, 2
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "optax")
 
 
@@ -146,16 +146,17 @@ def main(
         markdown: ``(result)`` -> its tables.
         figures: by name, ``(result, axes)``.
 
-    Exits with status 3 where there is no folder of data sets.
+    Exits with a sentence and status 3 where there is no folder of data sets, and 2 where it lacks a set.
     """
     import tyro
 
     options = tyro.cli(options_of, description=description).chosen()
     try:
         result = run(options)
-    except _data.NoDataError as error:
-        print(f"{name}: {error}", file=sys.stderr)
-        sys.exit(NO_DATA)
+    except FileNotFoundError as error:
+        sentence = error if error.filename is None else f"{error.filename}: expected a file, found none"
+        print(f"{name}: {sentence}", file=sys.stderr)
+        sys.exit(NO_DATA if isinstance(error, _data.NoDataError) else NO_SET)
     text = write(options.out, name, result, markdown(result))
     for file, draw in (figures or {}).items():
         if not figure(options.out, file, functools.partial(draw, result)):

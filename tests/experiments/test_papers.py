@@ -178,9 +178,16 @@ def test_a_study_whose_data_are_not_here_has_not_failed(tmp_path, monkeypatch, c
     said = f"p003_cost: {tmp_path / 'shared' / 'data'}: expected a folder of data sets; set XMCJAX_DATA\n"
     assert capsys.readouterr().err == said
     assert "| 003 | cost | done | its data are not here |" in (tmp_path / "papers.md").read_text()
-    monkeypatch.setenv("XMCJAX_DATA", str(tmp_path / "absent"))  # which somebody has named
-    with pytest.raises(FileNotFoundError, match="absent: expected a folder of data sets"):
-        papers.main()
+    # which somebody has named
+    sentences = {"absent": "absent: expected a folder of data sets; set XMCJAX_DATA"}
+    sentences["."] = f"{tmp_path / 'satimage' / 'train.libsvm.xz'}: expected a file, found none"
+    for name, sentence in sentences.items():
+        monkeypatch.setenv("XMCJAX_DATA", str(tmp_path / name))
+        with pytest.raises(SystemExit) as ended:
+            papers.main()
+        assert ended.value.code == 1
+        said = capsys.readouterr().err
+        assert said.startswith("p003_cost: ") and said.splitlines()[0].endswith(sentence)
 
 
 def study_of_cost(command, **_):
