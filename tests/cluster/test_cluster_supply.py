@@ -6,8 +6,10 @@ import contextlib
 import importlib
 import os
 import signal
+import threading
 import time
 import types
+from typing import Any
 
 import distributed
 import numpy as np
@@ -37,9 +39,13 @@ class Workers:
         self.threads = dict.fromkeys(addresses, 1)
         self.places = {address: (address[0], "/") for address in addresses}
         self.stopped, self.seconds = set(), dispatch.SILENCE + 1  # and since when
+        self.having = {}  # the keys of tasks by worker
 
     def living(self):
         return [address for address in self.threads if address not in self.stopped]
+
+    def processing(self):
+        return {address: self.having.get(address, []) for address in self.threads}
 
     def dies(self, address):
         del self.threads[address], self.places[address]
@@ -54,8 +60,8 @@ class Workers:
 class Task:
     """A future of Dask."""
 
-    def __init__(self, address, key="", status="pending", answer=None):
-        self.address, self.key, self.status, self.answer = address, key, status, answer
+    def __init__(self, workers, key="", status="pending", answer=None):
+        self.workers, self.key, self.status, self.answer = workers, key, status, answer
 
     def add_done_callback(self, called):
         called(self)
@@ -64,7 +70,8 @@ class Task:
         return self.status != "pending"
 
     def exception(self):
-        return distributed.KilledWorker("data", None, 0)
+        last: Any = types.SimpleNamespace(address=self.workers[-1])
+        return distributed.KilledWorker("data", last, 0)
 
 
 class Client:
@@ -93,8 +100,8 @@ class Client:
     async def gather(self, tasks, errors, asynchronous):
         return [task.answer for task in tasks]
 
-    def submit(self, guarded, function, name, data, *, workers, **more):
-        self.tasks.append(Task(*workers))
+    def submit(self, guarded, function, name, data, *, key, workers, **more):
+        self.tasks.append(Task(workers, key))
         return self.tasks[-1]
 
 
@@ -122,7 +129,7 @@ def test_data_are_sent_once_and_brought_once_to_each_host(client):
     client.send()
     supply.step(workers)
     supply.begin(workers, ["b0"], time.monotonic())
-    assert client.sent == ["a0"] and [task.address for task in client.tasks] == ["a0", "b0"]
+    assert client.sent == ["a0"] and [task.workers for task in client.tasks] == [["a0", "a1"], ["b0"]]
     assert supply.under_way() == {("a", "/"), ("b", "/")}
     before = time.monotonic()
     ended(client, supply, workers)
@@ -137,6 +144,8 @@ def test_a_worker_that_is_silent_is_given_up_and_another_one_of_its_host_is_aske
     workers = Workers("a0", "a1", "b0")
     supply = supplies.Supply(client, "run", lambda: {})
     supply.begin(workers, ["a0", "b0"])
+    workers.having = {"a0": [client.tasks[0].key]}
+    supply.step(workers)
     workers.stopped = {"a0"}
     supply.step(workers)  # a reader may hold Python's lock
     assert supply.under_way() == {("a", "/"), ("b", "/")} and supply.reading()
@@ -144,7 +153,7 @@ def test_a_worker_that_is_silent_is_given_up_and_another_one_of_its_host_is_aske
     supply.step(workers)
     assert supply.under_way() == {("b", "/")}
     supply.begin(workers, ["a0"])
-    assert [task.address for task in client.tasks] == ["a0", "b0", "a1"]
+    assert [task.workers for task in client.tasks] == [["a0", "a1"], ["b0"], ["a1"]]
     workers.stopped = {"a0", "a1"}
     supply.step(workers)
     supply.begin(workers, ["a0", "a1"])  # nobody is there to ask
@@ -161,7 +170,7 @@ def test_sending_to_a_worker_that_is_silent_is_given_up(client):
     supply.begin(workers, ["b0"])
     client.send()
     supply.step(workers)
-    assert client.sent == ["a0", "b0"] and [task.address for task in client.tasks] == ["b0"]
+    assert client.sent == ["a0", "b0"] and [task.workers for task in client.tasks] == [["b0"]]
 
 
 def test_what_a_silent_worker_holds_is_not_waited_for(client):
@@ -216,6 +225,44 @@ def test_deaths_beside_hosts_that_have_the_data_are_no_matter(client):
         workers.dies("a0")
         supply.step(workers)
         assert not supply.under_way()
+
+
+@pytest.mark.parametrize("which", ["the one that has them", "another one"])
+@pytest.mark.parametrize("how", ["dies", "falls silent"])
+def test_of_several_workers_of_a_host_only_the_one_that_has_the_task_matters(client, monkeypatch, which, how):
+    clock = types.SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(supplies, "time", clock)
+    supply = supplies.Supply(client, "run", lambda: {})
+
+    def lose(number):
+        workers = Workers("a0", "a1", "a2")
+        workers.seconds = 1000
+        supply.begin(workers, ["a0"])
+        supply.step(workers)  # the scheduler has not decided yet
+        for having in "a0", "a1":  # which gave it first to one and then to another
+            clock.now += 2
+            workers.having = {having: [client.tasks[-1].key]}
+            supply.step(workers)
+        lost = "a1" if which == "the one that has them" else "a0"
+        if how == "dies":
+            workers.dies(lost)
+            # the scheduler gives the task to another one before anybody has looked for the dead
+            workers.having = {"a2": [client.tasks[-1].key]} if lost == "a1" else workers.having
+        else:
+            workers.stopped = {lost}
+        clock.now += 2
+        supply.step(workers)
+        assert bool(supply.under_way()) == (which == "another one")
+        client.tasks[-1].status = "cancelled" if supply.under_way() else "pending"
+        supply.step(workers)
+
+    for number in range(dispatch.MOST_DEATHS):
+        lose(number)
+    if how == "dies" or which == "another one":
+        with pytest.raises(ClusterError, match="worker a1: it died while the data were brought to it"):
+            lose(number)
+    else:
+        lose(number)
 
 
 def test_another_key_error_is_an_error(client):
@@ -395,3 +442,35 @@ def test_a_worker_that_is_stopped_as_the_data_are_sent_does_not_hold_up_others(t
         os.kill(pids[next(iter(workers.threads))], signal.SIGSTOP)  # to which they are sent
         train_on_cluster(client, X, Y, OneVsAll(), lambda r: results.__setitem__(r.label, r), shard_size=5)
     assert_same_bits(results, train(X, Y)[0])
+
+
+def test_a_worker_that_is_busy_with_something_else_does_not_hold_up_another_one_of_its_host(tmp_path):
+    X, Y = small()
+    expected, _ = train(X, Y)
+    with dask_processes.cluster(tmp_path / "dask", 2) as cluster, connected(cluster.address) as client:
+        client.wait_for_workers(2)
+        for number, worker in enumerate(sorted(client.nthreads())):
+            begun, go = tmp_path / f"begun{number}", tmp_path / f"go{number}"
+
+            def hold(begun=begun, go=go):  # within a function, so that it is sent whole
+                begun.touch()
+                while not go.exists():
+                    time.sleep(0.02)
+
+            held = client.submit(hold, workers=[worker], pure=False)
+            dask_processes.wait_until(begun.exists)
+            results = {}
+
+            def work(results=results):
+                with connected(cluster.address) as other:
+                    train_on_cluster(other, X, Y, OneVsAll(), lambda r: results.__setitem__(r.label, r))
+
+            training = threading.Thread(target=work)
+            training.start()
+            training.join(timeout=60)
+            ended, still_held = not training.is_alive(), not held.done()
+            go.touch()
+            training.join(timeout=60)
+            assert ended and still_held
+            assert_same_bits(results, expected)
+            held.result(timeout=60)

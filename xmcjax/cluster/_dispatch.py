@@ -226,6 +226,19 @@ class Workers:
     async def _identity(self) -> dict[str, Any]:
         return await self._client.scheduler.identity(**self._most)
 
+    def processing(self) -> dict[str, Any] | None:
+        """The keys of tasks that workers have, by worker; None where the scheduler does not answer."""
+
+        async def asked() -> dict[str, Any]:
+            return await self._client.scheduler.processing()
+
+        if self._mute is not None:
+            return None
+        try:
+            return self._client.sync(asked, callback_timeout=ANSWER)
+        except TimeoutError:  # which the next look finds too
+            return None
+
     def _name(self) -> str:
         return f"the scheduler {self._client.scheduler.address}"
 
@@ -377,7 +390,7 @@ class Dispatcher(Generic[Work]):
             for number, piece in self._open.items()
             if piece.meant_for and not there & set(piece.meant_for)
         ]
-        processing = self._processing() if kept else None
+        processing = self.workers.processing() if kept else None
         if processing is None:
             return
         busy = {str(key) for keys in processing.values() for key in keys}
@@ -395,22 +408,11 @@ class Dispatcher(Generic[Work]):
             if not reading and self.workers.threads.keys() <= set(self.workers.silent(PATIENCE)):
                 raise ClusterError(f"nothing was heard of any worker for {PATIENCE} seconds")
             return
-        processing = self._processing() or {}
+        processing = self.workers.processing() or {}
         for key in (str(key) for address in silent for key in processing.get(address, ())):
             number, _ = self._futures.get(key, (None, None))
             if number in self._open and key == next(reversed(self._open[number].keys)):
                 self._submit(number, others)
-
-    def _processing(self) -> dict[str, Any] | None:
-        """The keys of tasks that workers have, by worker; None where the scheduler does not answer."""
-
-        async def asked() -> dict[str, Any]:
-            return await self._client.scheduler.processing()
-
-        try:
-            return self._client.sync(asked, callback_timeout=ANSWER)
-        except TimeoutError:  # which the next look finds too
-            return None
 
     def _taken(self) -> Iterator[tuple[Work, Any]]:
         """One result, if it comes soon."""

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import dataclasses
+import math
 import shutil
 import threading
 import time
@@ -56,18 +57,20 @@ class _Delivery:
     """Data on their way.
 
     Attributes:
-        targets: a worker of each host that they go to, by place.
-        sent: to the first of them, from which the others take them; None where nothing is sent any more.
-        holder: that first one; "" where hosts read for themselves.
+        targets: workers of each host that they go to, by place: the first of them that is free writes them.
+        sent: to one worker, from which the others take them; None where nothing is sent any more.
+        holder: that one; "" where hosts read for themselves.
         tasks: that write them, by place.
+        at: the workers that have the tasks, by place, as the scheduler last said.
         served: whether a host has them.
         dead: a worker that died over them, or "".
     """
 
-    targets: dict[tuple[str, str], str]
+    targets: dict[tuple[str, str], list[str]]
     sent: concurrent.futures.Future[Any] | None = None
     holder: str = ""
     tasks: dict[tuple[str, str], Any] = dataclasses.field(default_factory=dict)
+    at: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
     served: bool = False
     dead: str = ""
 
@@ -87,6 +90,7 @@ class Supply:
         self._client: Any = client
         self._name, self._matrices = name, matrices
         self._count = self._deaths = 0
+        self._asked = -math.inf
         self._deliveries: list[_Delivery] = []
         self._brought: dict[tuple[str, str], float] = {}
 
@@ -114,18 +118,18 @@ class Supply:
             workers.look()  # they have just come, or gone
         wanted = {workers.places[address] for address in addresses if address in workers.places}
         wanted = {place for place in wanted - self.under_way() if self._brought.get(place, -1) < missed}
-        targets: dict[tuple[str, str], str] = {}
+        targets: dict[tuple[str, str], list[str]] = {}
         living = workers.living()
-        for address in [*(a for a in addresses if a in living), *living]:
+        for address in dict.fromkeys([*(a for a in addresses if a in living), *living]):
             if workers.places[address] in wanted:
-                targets.setdefault(workers.places[address], address)
+                targets.setdefault(workers.places[address], []).append(address)
         if not targets:
             return  # nothing is heard of them
         delivery = _Delivery(targets)
         if callable(self._matrices):
             self._write(delivery, self._matrices)
         else:
-            delivery.holder = next(iter(targets.values()))
+            delivery.holder = next(iter(targets.values()))[0]
             # in the loop of the client: it may last, and never ends where the worker is stopped
             sending = self._client.scatter(
                 [self._matrices], workers=[delivery.holder], hash=False, asynchronous=True
@@ -134,11 +138,14 @@ class Supply:
         self._deliveries.append(delivery)
 
     def _write(self, delivery: _Delivery, data: Any) -> None:
-        for place, address in delivery.targets.items():
+        for place, addresses in delivery.targets.items():
             self._count += 1
             key = f"{self._name}-data-{self._count}"
-            more: dict[str, Any] = dict(key=key, pure=False, workers=[address], priority=1 << 30)
+            if len(addresses) == 1:
+                delivery.at[place] = addresses[0]
+            more: dict[str, Any] = dict(key=key, pure=False, workers=addresses, priority=1 << 30)
             delivery.tasks[place] = self._client.submit(guarded, _spool_here, self._name, data, **more)
+        self._asked = -math.inf
 
     def step(self, workers: Workers) -> None:
         """Goes on with what is under way.
@@ -146,6 +153,7 @@ class Supply:
         Raises:
             ClusterError: a host cannot store or read the data, or worker after worker dies over it.
         """
+        self._ask(workers)
         for delivery in list(self._deliveries):
             if delivery.sent is not None:
                 self._send(delivery, workers)
@@ -154,6 +162,24 @@ class Supply:
             if not delivery.targets:
                 self._deliveries.remove(delivery)
                 self._count_deaths(delivery)
+
+    def _ask(self, workers: Workers) -> None:
+        """Once a second: which of several workers has each task, which the scheduler may give to another."""
+        several = [
+            (delivery, place, task)
+            for delivery in self._deliveries
+            for place, task in delivery.tasks.items()
+            if len(delivery.targets[place]) > 1
+        ]
+        if not several or time.monotonic() - self._asked < 1:
+            return
+        processing = workers.processing() or {}
+        self._asked = time.monotonic()
+        having = {str(key): address for address, keys in processing.items() for key in keys}
+        for delivery, place, task in several:
+            before = delivery.at.get(place)
+            if task.key in having and (before is None or before in processing):  # else it has died over it
+                delivery.at[place] = having[task.key]
 
     def _send(self, delivery: _Delivery, workers: Workers) -> None:
         sent, holder = delivery.sent, delivery.holder
@@ -184,19 +210,21 @@ class Supply:
         # what a stopped worker holds does not come; of one that has died the scheduler knows
         stuck = delivery.holder in workers.threads and delivery.holder in silent
         for place, task in list(delivery.tasks.items()):
-            address = delivery.targets[place]
+            having, targets = delivery.at.get(place), delivery.targets[place]
             if task.done():
                 self._ended(delivery, place, task)
-            elif address not in workers.threads:  # for which its task would wait for ever
-                delivery.dead = address
-            elif address not in silent and not stuck:
+            elif not workers.threads.keys() & set(targets):  # for which the task would wait for ever
+                delivery.dead = having or targets[0]
+            elif having is not None and having not in workers.threads:
+                delivery.dead = having
+            elif having not in silent and not stuck:
                 continue
             del delivery.tasks[place], delivery.targets[place]
 
     def _ended(self, delivery: _Delivery, place: tuple[str, str], task: Any) -> None:
         from distributed import CancelledError, KilledWorker
 
-        address = delivery.targets[place]
+        address = delivery.at.get(place, delivery.targets[place][0])
         if task.status not in ("error", "finished"):
             delivery.dead = delivery.holder or address  # with what the task needs
             return
@@ -204,8 +232,8 @@ class Supply:
             answer = fetched(self._client, task, _SOON)
         except (TimeoutError, CancelledError):  # it has fallen silent, or what it needed has died
             return
-        except KilledWorker:
-            delivery.dead = address
+        except KilledWorker as error:
+            delivery.dead = str(error.last_worker.address)
             return
         except Exception as error:  # of Dask
             if task.status != "error":
