@@ -19,12 +19,10 @@ from xmcjax import __version__, native
 from xmcjax.cluster import _spool
 from xmcjax.cluster._blocks import Block
 from xmcjax.cluster._dispatch import Missing, Refused, secede, worker_of_task
+from xmcjax.cluster._kept import Kept
 from xmcjax.cluster._session import Session
 from xmcjax.lanes import LabelResult, OneVsAll, Summary, by_positives
 from xmcjax.models import Outside, checked_weights, write_outside
-
-# Runs whose data a worker keeps: of two clients that train side by side.
-_KEPT = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,26 +90,18 @@ class Ended:
 NUMBERS = [name for name in LabelResult._fields if name not in ("indices", "values")]
 
 
-_sessions: collections.OrderedDict[str, Session] = collections.OrderedDict()
+_sessions: Kept[str, Session] = Kept()
 _stopped: collections.deque[str] = collections.deque(maxlen=64)
 _lock = threading.Lock()
 
 
-def _session(run: Run) -> Session | None:
+def _opened(run: Run) -> Session | None:
     """The data of a run; None where this host does not have them."""
     worker = worker_of_task()
-    with _lock:  # the other threads of this worker wait for the same data
-        session = _sessions.get(run.name)
-        if session is None:
-            matrices = _spool.read(_spool.folder_of(worker.local_directory, run.name))
-            if matrices is None:
-                return None
-            options = dataclasses.replace(run.options, n_jobs=worker.state.nthreads)
-            session = _sessions[run.name] = Session(matrices, options)
-            while len(_sessions) > _KEPT:
-                _sessions.popitem(last=False)
-        _sessions.move_to_end(run.name)
-        return session
+    matrices = _spool.read(_spool.folder_of(worker.local_directory, run.name))
+    if matrices is None:
+        return None
+    return Session(matrices, dataclasses.replace(run.options, n_jobs=worker.state.nthreads))
 
 
 def train_block(run: Run, block: Block) -> Ended | Missing | Refused:
@@ -121,18 +111,24 @@ def train_block(run: Run, block: Block) -> Ended | Missing | Refused:
             _named(v, s) for v, s in ((run.version, run.sources), (__version__, native.sources()))
         )
         return Refused(f"expected xmcjax {theirs} as where the run was started, found {ours}")
-    session = _session(run)
-    if session is None:
-        return Missing()
-    with _lock:
-        if run.name in _stopped:
-            return Refused("the run is over")
+    with _sessions.using(run.name, lambda: _opened(run)) as session:
+        if session is None:
+            return Missing()
+        ended = None if has_ended(run.name) else _trained(run, block, session)
+    if ended is None:
+        _stop(_sessions.remove_idle(run.name))
+        return Refused("the run is over")
+    return ended
+
+
+def _trained(run: Run, block: Block, session: Session) -> Ended | None:
+    """None where the session was stopped."""
     begin = time.perf_counter()
     labels = by_positives(session.counts, np.arange(block.first, block.last), block.last)
     # While the last labels of this block are trained, the worker takes another task, whose labels fill lanes.
     results, summary = session.train(labels, all_taken=secede)
     if results is None:
-        return Refused("the run is over")
+        return None
     _count(len(labels), summary.newton_steps, time.perf_counter() - begin)
     return _ended(run, block, session, results, summary)
 
@@ -162,7 +158,10 @@ def stop_run(name: str) -> None:
     """Ends what this worker trains for a run, and forgets its data."""
     with _lock:
         _stopped.append(name)
-        session = _sessions.pop(name, None)
+    _stop(_sessions.remove(name))
+
+
+def _stop(session: Session | None) -> None:
     if session is not None:
         session.stop()
 

@@ -1,0 +1,142 @@
+"""What workers keep from task to task, however many runs share them."""
+
+import contextlib
+import importlib
+import threading
+import types
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from tests.support.processes import wait_until
+from xmcjax.lanes import OneVsAll
+
+kept_values, tasks = (
+    importlib.import_module(f"xmcjax.cluster.{name}") for name in ("_kept", "_training_tasks")
+)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    found = types.SimpleNamespace(now=1000.0, monotonic=lambda: found.now)
+    monkeypatch.setattr(kept_values, "time", found)
+    return found
+
+
+@pytest.fixture
+def timers(monkeypatch):
+    """What is to be done later."""
+    found = []
+
+    class Timer:
+        def __init__(self, seconds, function):
+            found.append((seconds, function))
+
+        def start(self):
+            pass
+
+    found_threading = types.SimpleNamespace(Lock=threading.Lock, Timer=Timer)
+    monkeypatch.setattr(kept_values, "threading", found_threading)
+    return found
+
+
+def test_what_is_used_stays_and_the_oldest_idle_values_go(clock, timers):
+    kept, made = kept_values.Kept(), []
+
+    def using(key):
+        return kept.using(key, lambda: made.append(key) or key)
+
+    with using("used"):
+        for key in "abcd":
+            clock.now += 1
+            with using(key):
+                pass
+        for key in "badc":  # nothing has rested
+            with using(key):
+                pass
+        assert made == ["used", *"abcd"]
+        ((seconds, look),) = timers
+        assert seconds == 30 - 2  # of a, which ended first
+        clock.now += 40
+        look()
+        for key in "dcab":  # all left at once, in the order b, a, d, c
+            with using(key):
+                pass
+        assert made == ["used", *"abcd", *"ab"]
+        clock.now += 1000
+        with using("used") as found:
+            assert found == "used"
+    assert made.count("used") == 1
+
+
+def test_a_value_is_made_once_and_others_do_not_wait_for_it(clock, timers):
+    kept, begun, go, made = kept_values.Kept(), threading.Event(), threading.Event(), []
+
+    def slowly():
+        begun.set()
+        assert go.wait(60)
+        made.append(1)
+        return "slow"
+
+    def use(key, make):
+        with kept.using(key, make) as value:
+            return value
+
+    assert use("none", lambda: None) is None and use("none", lambda: "other") == "other"
+    with ThreadPoolExecutor(4) as pool:
+        slow = [pool.submit(use, "slow", slowly) for _ in range(2)]
+        assert begun.wait(60)
+        other = pool.submit(use, "none", lambda: "third")
+        assert other.result(60) == "other" and kept.remove("none") == "other"
+        go.set()
+        assert [one.result(60) for one in slow] == ["slow"] * 2 and made == [1]
+
+
+class Held:
+    """A session whose labels do not end before it is stopped."""
+
+    def __init__(self, matrices, options):
+        self.counts, self.stopped, self.callers = np.ones(4, int), threading.Event(), 0
+
+    def train(self, labels, all_taken, **more):
+        self.callers += 1
+        self.stopped.wait()
+        return None, None
+
+    def stop(self):
+        self.stopped.set()
+
+
+@pytest.fixture
+def sessions(monkeypatch):
+    """Those that a worker opens."""
+    opened = []
+    worker = types.SimpleNamespace(local_directory="/a/b", state=types.SimpleNamespace(nthreads=1))
+    monkeypatch.setattr(tasks, "worker_of_task", lambda: worker)
+    monkeypatch.setattr(tasks._spool, "read", lambda folder: {})
+    monkeypatch.setattr(tasks, "Session", lambda *more: opened.append(Held(*more)) or opened[-1])
+    monkeypatch.setattr(tasks, "_stopped", tasks.collections.deque())
+    yield opened
+    for session in opened:
+        session.stop()
+
+
+def run(name):
+    return tasks.Run(name, tasks.__version__, tasks.native.sources(), OneVsAll(), None, 4)
+
+
+def test_a_run_that_trains_is_stopped_however_many_others_train_beside_it(sessions):
+    block = tasks.Block(0, 4, True)
+    with ThreadPoolExecutor(8) as pool, contextlib.ExitStack() as stack:
+        stack.callback(lambda: [session.stop() for session in sessions])  # else a failure would hang
+        answers = []
+        for number in range(4):
+            answers += [pool.submit(tasks.train_block, run(f"r{number}"), block) for _ in range(2)]
+            wait_until(lambda: sum(session.callers for session in sessions) == len(answers))  # noqa: B023
+        assert len(sessions) == 4  # one of each run
+        tasks.stop_run("r0")
+        assert [answer.result(60) for answer in answers[:2]] == [tasks.Refused("the run is over")] * 2
+        assert not any(answer.done() for answer in answers[2:])
+        assert tasks.train_block(run("r0"), block) == tasks.Refused("the run is over")
+    assert all(tasks._sessions.remove(f"r{number}") is None for number in range(4))
