@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import shutil
 import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 
 from tests.support.processes import wait_until
+from xmcjax import OneVsAllClassifier
 from xmcjax.lanes import OneVsAll
+from xmcjax.models import LinearModel
 
-kept_values, tasks = (
-    importlib.import_module(f"xmcjax.cluster.{name}") for name in ("_kept", "_training_tasks")
+kept_values, predict, tasks = (
+    importlib.import_module(f"xmcjax.cluster.{name}") for name in ("_kept", "_predict", "_training_tasks")
 )
 
 
@@ -140,3 +143,23 @@ def test_a_run_that_trains_is_stopped_however_many_others_train_beside_it(sessio
         assert not any(answer.done() for answer in answers[2:])
         assert tasks.train_block(run("r0"), block) == tasks.Refused("the run is over")
     assert all(tasks._sessions.remove(f"r{number}") is None for number in range(4))
+
+
+def test_models_of_predictions_side_by_side_are_opened_once_each(tmp_path, monkeypatch):
+    X, pieces, opened = np.eye(4, dtype=np.float32), [], []
+    OneVsAllClassifier().fit(X, [0, 1, 2, 3]).save(tmp_path / "m0")
+    for number in range(1, 6):
+        shutil.copytree(tmp_path / "m0", tmp_path / f"m{number}")
+    load = LinearModel.load
+
+    def counted(directory, *more):
+        opened.append(directory.name)
+        return load(directory, *more)
+
+    monkeypatch.setattr(predict.LinearModel, "load", counted)
+    sha256 = load(tmp_path / "m0").manifest_sha256
+    for name in [f"m{number}" for number in range(6)] * 3:
+        run = predict._Run("run", predict.__version__, tmp_path / name, sha256, 1, False)
+        pieces.append(predict._predict_rows(run, predict._Rows(0, 0, X))[0][:, 0].tolist())
+    assert pieces == [[0, 1, 2, 3]] * 18
+    assert sorted(opened) == [f"m{number}" for number in range(6)]

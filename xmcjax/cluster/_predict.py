@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import secrets
-import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,8 @@ from xmcjax._arguments import flag, whole_number
 from xmcjax._links import likelihood_of
 from xmcjax._row_groups import groups_of
 from xmcjax.cluster._dispatch import Dispatcher, Refused
+from xmcjax.cluster._errors import ClusterError
+from xmcjax.cluster._kept import Kept
 from xmcjax.models import LinearModel, Predictor, checked_rows
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 # Rows of a task, and their bytes, where one row has no more: Dask warns of tasks of 10 MB.
 _ROWS, _BYTES = 4096, 8_000_000
-# Models whose weights a worker keeps.
-_KEPT = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,8 +138,21 @@ def _rows_of(pieces: Iterable[Any], model: LinearModel) -> Iterator[_Rows]:
         begun += X.shape[0]
 
 
-_predictors: collections.OrderedDict[tuple[Path, str], Predictor] = collections.OrderedDict()
-_lock = threading.Lock()
+_predictors: Kept[tuple[Path, str], Predictor] = Kept()
+
+
+def _opened(run: _Run) -> Predictor:
+    """The model of a run.
+
+    Raises:
+        ClusterError: another one is there, or none.
+    """
+    if not run.directory.is_dir():
+        raise ClusterError(f"{run.directory}: expected the model that is to predict, found no directory")
+    model = LinearModel.load(run.directory)
+    if model.manifest_sha256 != run.sha256:
+        raise ClusterError(f"{run.directory}: expected the model of the client, found another one")
+    return Predictor(model, n_jobs=1)
 
 
 def _predict_rows(run: _Run, rows: _Rows) -> tuple[np.ndarray, np.ndarray] | Refused:
@@ -150,17 +161,7 @@ def _predict_rows(run: _Run, rows: _Rows) -> tuple[np.ndarray, np.ndarray] | Ref
         return Refused(
             f"expected xmcjax {run.version} as where the prediction was started, found {__version__}"
         )
-    key = run.directory, run.sha256
-    with _lock:
-        if key not in _predictors:
-            if not run.directory.is_dir():
-                return Refused(f"{run.directory}: expected the model that is to predict, found no directory")
-            model = LinearModel.load(run.directory)
-            if model.manifest_sha256 != run.sha256:
-                return Refused(f"{run.directory}: expected the model of the client, found another one")
-            _predictors[key] = Predictor(model, n_jobs=1)
-            while len(_predictors) > _KEPT:
-                _predictors.popitem(last=False)
-        predictor = _predictors[key]
-    # a copy: what comes from the network need not be aligned
-    return predictor.predict_topk(rows.X.copy(), run.k, probabilities=run.probabilities)
+    with _predictors.using((run.directory, run.sha256), lambda: _opened(run)) as predictor:
+        assert predictor is not None
+        # a copy: what comes from the network need not be aligned
+        return predictor.predict_topk(rows.X.copy(), run.k, probabilities=run.probabilities)
