@@ -2,7 +2,10 @@
 
 import contextlib
 import importlib
+import os
 import shutil
+import subprocess
+import sys
 import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from tests.support.processes import wait_until
+from tests.support import dask_processes
+from tests.support.processes import ROOT, wait_until
 from xmcjax import OneVsAllClassifier
+from xmcjax.cluster import connected
 from xmcjax.lanes import OneVsAll
 from xmcjax.models import LinearModel
 
@@ -163,3 +168,56 @@ def test_models_of_predictions_side_by_side_are_opened_once_each(tmp_path, monke
         pieces.append(predict._predict_rows(run, predict._Rows(0, 0, X))[0][:, 0].tolist())
     assert pieces == [[0, 1, 2, 3]] * 18
     assert sorted(opened) == [f"m{number}" for number in range(6)]
+
+
+# Training in a worker that does not end before it is stopped.
+ENDLESS = """
+import threading, time
+from xmcjax.cluster._session import Session
+
+def begin(self, feed):
+    self._totals.append(self._trainer.again(self._end, self._stop).summary)
+
+    def run():
+        while not self._stop.is_set():
+            time.sleep(0.02)
+
+    threading.Thread(target=run, name="xmcjax-session", daemon=True).start()
+
+Session._begin = begin
+"""
+
+COMMAND = """
+import sys
+from tests.support.lanes import small
+from xmcjax.cluster import connected, train_on_cluster
+from xmcjax.lanes import OneVsAll
+
+with connected(sys.argv[1]) as client:
+    train_on_cluster(client, *small(), OneVsAll(), [].append, shard_size=5)
+"""
+
+
+def test_workers_stop_the_work_of_a_command_that_is_killed(tmp_path):
+    with dask_processes.cluster(tmp_path / "dask") as cluster, connected(cluster.address) as client:
+        cluster.worker(ENDLESS, threads=2)
+        client.wait_for_workers(1, timeout=60)
+
+        def at_work(dask_worker):  # within a function, so that it is sent whole
+            sessions = importlib.import_module("xmcjax.cluster._training_tasks")._sessions
+            threads = [thread for thread in threading.enumerate() if thread.name == "xmcjax-session"]
+            return len(dask_worker.active_threads), len(sessions._entries), len(threads)
+
+        def found():
+            asked = client.run(at_work)
+            assert isinstance(asked, dict)
+            return list(asked.values())
+
+        command = [sys.executable, "-c", COMMAND, cluster.address]
+        process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)})
+        try:
+            wait_until(lambda: found() == [(2, 1, 1)], pause=0.1)
+        finally:
+            process.kill()
+            process.wait(timeout=60)
+        wait_until(lambda: found() == [(0, 0, 0)], pause=0.1)

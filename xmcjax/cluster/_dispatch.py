@@ -35,6 +35,8 @@ PATIENCE = 50
 MOST_DEATHS = 5
 #: Seconds that the scheduler has for an answer.
 ANSWER = 10
+#: Seconds after which a task that waits in a worker looks again whether it is still wanted.
+LOOK = 0.2
 #: What is said where a client was closed.
 CLOSED = "the client of the cluster was closed before the run ended"
 # Seconds between looks at data that are under way, and at results without these.
@@ -63,6 +65,18 @@ def worker_of_task() -> Any:
     from distributed import get_worker
 
     return get_worker()
+
+
+def wanted() -> bool:
+    """Whether somebody waits for what this task returns: its client, which has not cancelled it, and Dask.
+
+    A worker that is closing, such as one whose scheduler is gone, waits half a minute for its tasks.
+    """
+    from distributed.core import Status
+
+    worker = worker_of_task()
+    task = worker.state.tasks.get(worker.get_current_task())
+    return task is not None and task.state != "cancelled" and worker.status != Status.closing
 
 
 def is_closed(client: Client) -> bool:

@@ -27,11 +27,13 @@ from xmcjax._arguments import whole_number
 from xmcjax.cluster._dispatch import (
     ANSWER,
     CLOSED,
+    LOOK,
     PATIENCE,
     SILENCE,
     Workers,
     gone,
     is_closed,
+    wanted,
     worker_of_task,
 )
 from xmcjax.cluster._errors import ClusterError
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
 # the 30 s after which xmcjax itself does, and says which); for which one that has ended waits for the others.
 _COME, _HEARTBEAT, _PART = 50, 60, 30
 _MOST = 1 << 16
-# Seconds after which a worker looks again whether its process of a mesh is still wanted.
-_LOOK = 0.2
 # Seconds that a process has to end by itself which is not wanted any more.
 _END = 2
 # Seconds that processes have to end where another one has failed.
@@ -348,9 +348,9 @@ def _last_words(process: subprocess.Popen) -> str:
     held, process.stdin = process.stdin, None  # else it would be closed at once
     assert held is not None and process.stderr is not None
     try:
-        while _wanted():
+        while wanted():
             with contextlib.suppress(subprocess.TimeoutExpired):
-                return _told(process.communicate(timeout=_LOOK)[1])
+                return _told(process.communicate(timeout=LOOK)[1])
         return ""
     finally:
         held.close()  # its process removes its folder and ends, also where this one is ended meanwhile
@@ -368,15 +368,3 @@ def _told(errors: str) -> str:
     if lines and _STACK.match(lines[-1]) and (aborts := [m for m in map(_ABORT.match, said) if m]):
         return aborts[-1][1]
     return said[-1] if said else ""
-
-
-def _wanted() -> bool:
-    """Whether somebody waits for what this task returns: its client, which has not cancelled it, and Dask.
-
-    A worker that is closing, such as one whose scheduler is gone, waits half a minute for its tasks.
-    """
-    from distributed.core import Status
-
-    worker = worker_of_task()
-    task = worker.state.tasks.get(worker.get_current_task())
-    return task is not None and task.state != "cancelled" and worker.status != Status.closing

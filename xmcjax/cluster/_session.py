@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from xmcjax.cluster._dispatch import LOOK
 from xmcjax.lanes import LabelResult, LabelWeights, OneVsAll, Summary, make_trainer, precision
 from xmcjax.native import StopFlag
 
@@ -116,17 +117,18 @@ class Session:
         self._totals: list[Summary] = []
 
     def train(
-        self, labels: np.ndarray, all_taken: Callable[[], None]
+        self, labels: np.ndarray, all_taken: Callable[[], None], wanted: Callable[[], bool]
     ) -> tuple[list[LabelResult] | None, Summary]:
         """Trains labels, beside those of other callers.
 
         Args:
             labels: in the order in which they are begun.
             all_taken: called when all of them have been begun.
+            wanted: whether somebody waits for the results, which is asked now and then.
 
         Returns:
             (results in ascending order, what has been done since the last call that returned); no results
-            where the session was stopped.
+            where the session was stopped, or nobody waits for them any more.
 
         Raises:
             Exception: what training raises.
@@ -139,16 +141,21 @@ class Session:
                 self._feed = _Feed(self._changed, self._threads)
                 self._begin(self._feed)
             self._feed.put(labels, batch)
-            self._changed.wait_for(lambda: self._over() or not batch.left_to_take)
+            self._wait(lambda: not batch.left_to_take, wanted)
         all_taken()
         with self._changed:
-            self._changed.wait_for(lambda: self._over() or not batch.left_to_train)
+            self._wait(lambda: not batch.left_to_train, wanted)
             if self._error is not None:
                 raise self._error
             summary = self._since_last()
         for result in batch.results:
             summary.add(result)
         return None if batch.left_to_train else sorted(batch.results), summary
+
+    def _wait(self, holds: Callable[[], bool], wanted: Callable[[], bool]) -> None:
+        """Until this holds, or the session is over, or nobody wants it any more."""
+        while not self._changed.wait_for(lambda: self._over() or holds(), LOOK) and wanted():
+            pass
 
     def stop(self) -> None:
         """Ends all calls of :meth:`train`."""

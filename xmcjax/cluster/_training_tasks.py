@@ -18,7 +18,7 @@ import numpy as np
 from xmcjax import __version__, native
 from xmcjax.cluster import _spool
 from xmcjax.cluster._blocks import Block
-from xmcjax.cluster._dispatch import Missing, Refused, secede, worker_of_task
+from xmcjax.cluster._dispatch import Missing, Refused, secede, wanted, worker_of_task
 from xmcjax.cluster._kept import Kept
 from xmcjax.cluster._session import Session
 from xmcjax.lanes import LabelResult, OneVsAll, Summary, by_positives
@@ -115,18 +115,18 @@ def train_block(run: Run, block: Block) -> Ended | Missing | Refused:
         if session is None:
             return Missing()
         ended = None if has_ended(run.name) else _trained(run, block, session)
-    if ended is None:
+    if ended is None:  # with the last task of the run its session goes
         _stop(_sessions.remove_idle(run.name))
         return Refused("the run is over")
     return ended
 
 
 def _trained(run: Run, block: Block, session: Session) -> Ended | None:
-    """None where the session was stopped."""
+    """None where the session was stopped, or nobody waits for the labels any more."""
     begin = time.perf_counter()
     labels = by_positives(session.counts, np.arange(block.first, block.last), block.last)
     # While the last labels of this block are trained, the worker takes another task, whose labels fill lanes.
-    results, summary = session.train(labels, all_taken=secede)
+    results, summary = session.train(labels, all_taken=secede, wanted=wanted)
     if results is None:
         return None
     _count(len(labels), summary.newton_steps, time.perf_counter() - begin)
