@@ -1,9 +1,12 @@
 """Arguments are refused in the words of one process, and before anything is sent."""
 
+import asyncio
 import importlib
 import re
 from collections.abc import Generator
+from typing import Any
 
+import distributed
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ import scipy.sparse as sp
 
 from tests.support.lanes import small
 from xmcjax import OneVsAllClassifier
-from xmcjax.cluster import ClusterError, connected, predict_on_cluster, train_on_cluster
+from xmcjax.cluster import ClusterError, connected, predict_on_cluster, run_on_mesh, train_on_cluster
 from xmcjax.inits import INITS, Pretrained
 from xmcjax.lanes import LabelWeights, OneVsAll, train_one_vs_all
 from xmcjax.losses import MarginLoss
@@ -149,3 +152,24 @@ def test_rows_are_sent_some_bytes_at_a_time(client, folder, sparse, monkeypatch)
         np.testing.assert_array_equal(labels, expected[0])
         np.testing.assert_allclose(scores, expected[1], rtol=0, atol=1e-6)  # dense products round otherwise
     assert tasks[1] == (202 if sparse else 210) and 1 < tasks[8000] < 40 and tasks[10**9] == 1
+
+
+def test_a_client_on_the_thread_of_its_event_loop(client, folder):
+    calls = [
+        lambda other: train_on_cluster(other, X, Y, OneVsAll(), [].append),
+        lambda other: list(predict_on_cluster(other, folder, [X], 2)),
+        lambda other: run_on_mesh(other, len),
+    ]
+
+    async def main():
+        more: Any = dict(asynchronous=True, set_as_default=False)
+        async with distributed.Client(client.scheduler.address, **more) as other:
+            for call in calls:
+                said = "^client: expected a call from another thread, .*, found that of its event loop$"
+                with pytest.raises(ValueError, match=said):
+                    call(other)
+            assert not other.futures
+            return await asyncio.to_thread(calls[1], other)
+
+    ((labels, _),) = asyncio.run(main())
+    np.testing.assert_array_equal(labels, Predictor(folder).predict_topk(X, 2)[0])

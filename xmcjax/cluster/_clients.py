@@ -175,6 +175,19 @@ def _remove_left_over() -> None:
             continue
 
 
+def check_not_in_loop(client: Client) -> None:
+    """Refuses a client whose answers would be coroutines, since it is used on the thread of its own loop.
+
+    Raises:
+        ValueError: it is.
+    """
+    if client.asynchronous:
+        raise ValueError(
+            "client: expected a call from another thread, such as by asyncio.to_thread, found that of its "
+            "event loop"
+        )
+
+
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[Client]:
     """A client of the scheduler at an address, such as ``tcp://127.0.0.1:8786``.

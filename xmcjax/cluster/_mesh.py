@@ -24,6 +24,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from xmcjax._arguments import whole_number
+from xmcjax.cluster._clients import check_not_in_loop
 from xmcjax.cluster._dispatch import (
     ANSWER,
     CLOSED,
@@ -177,6 +178,7 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
     Raises:
         ClusterError: there is no worker, or a process failed, or a worker died or was silent for 50 s, which
             the sentence names; or the client is closed, or the scheduler is gone.
+        ValueError: a client on the thread of its own event loop, which ``asyncio.to_thread`` leaves.
 
     Example:
         >>> from xmcjax.cluster import local_cluster, run_on_mesh
@@ -187,6 +189,7 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
     from distributed import CancelledError
     from distributed.comm.core import CommClosedError
 
+    check_not_in_loop(client)
     if client.scheduler is None or is_closed(client):
         raise ClusterError(CLOSED)
     tasks: list[Any] = []
