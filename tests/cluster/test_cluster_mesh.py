@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import jax
 import pytest
@@ -293,6 +294,78 @@ def test_a_scheduler_that_is_killed_or_stopped_ends_the_call(tmp_path, monkeypat
             run_on_mesh(client, waiting(tmp_path))
         cluster.scheduler.kill()
         nothing_is_left(tmp_path)
+
+
+def tasks_of(client: Any, workers):
+    """How many each of these workers has."""
+    return [len(client.processing()[worker]) for worker in workers]
+
+
+def held(client, worker, folder):
+    """A task that keeps a worker busy until there is a file "go" in a folder."""
+
+    def hold():  # within a function, so that it is sent whole
+        (folder / "held").touch()
+        while not (folder / "go").exists():
+            time.sleep(0.02)
+
+    task = client.submit(hold, workers=[worker], pure=False)
+    dask_processes.wait_until((folder / "held").exists)
+    return task
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+def test_processes_begin_when_all_workers_are_free(tmp_path):
+    """No process begins beside a worker that waits for another one: it would give up after some time."""
+    found = []
+    with dask_processes.cluster(tmp_path / "dask", 2) as cluster, connected(cluster.address) as client:
+        (first, _), (second, _) = processes(client)
+        task = held(client, second, tmp_path)
+
+        def call():
+            with connected(cluster.address) as other:
+                found.append(run_on_mesh(other, lambda mesh: mesh.size))
+
+        def waiting(dask_worker):
+            return list(importlib.import_module("xmcjax.cluster._rendezvous")._waiting)
+
+        calls = [threading.Thread(target=call) for _ in range(2)]
+        for thread in calls:
+            thread.start()
+        try:
+            # one of each call; and that of the call which has taken the first worker, beside what is held
+            dask_processes.wait_until(lambda: tasks_of(client, (first, second)) == [2, 2])
+            asked = client.run(waiting, workers=[first])
+            assert isinstance(asked, dict) and len(asked[first]) == 1
+            assert not task.done() and not members(tmp_path)
+        finally:
+            (tmp_path / "go").touch()
+        for thread in calls:
+            thread.join(timeout=120)
+        assert found == [[2, 2]] * 2
+        nothing_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_worker_that_dies_while_a_busy_one_is_waited_for_ends_the_call(tmp_path, killed):
+    with dask_processes.cluster(tmp_path / "dask", 2) as cluster, connected(cluster.address) as client:
+        workers = processes(client)
+        task = held(client, workers[1][0], tmp_path)
+
+        def kill():
+            try:
+                dask_processes.wait_until(lambda: tasks_of(client, [workers[1][0]]) == [2])
+                os.kill(workers[killed][1], signal.SIGKILL)
+            finally:
+                (tmp_path / "go").touch()
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        said = f"^process {killed} beside {workers[killed][0]}: the worker died or has left the cluster$"
+        with pytest.raises(ClusterError, match=said):
+            run_on_mesh(client, lambda mesh: mesh.size)
+        thread.join(timeout=60)
+        del task  # which held it
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

@@ -8,6 +8,7 @@ import math
 import os
 import queue
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ from xmcjax.cluster._dispatch import (
     worker_of_task,
 )
 from xmcjax.cluster._errors import ClusterError
+from xmcjax.cluster._rendezvous import come, meet, tell
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -162,10 +164,12 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
 
     The processes join one mesh (:func:`join_mesh`); the one beside the first worker keeps the others together
     and listens on the address by which its worker is reached. They are new ones because ``jax.distributed``
-    starts once in a process, and before JAX is used. They end with this call, also where it is interrupted or
-    a process of the cluster is killed; where one fails it ends within a minute. Nothing is retried: a solver
-    of classes that are split over processes needs all of them; what has a checkpoint goes on from it in
-    another call.
+    starts once in a process, and before JAX is used. They begin when each worker has a thread for its one: a
+    worker that is busy is waited for, without limit, as any task waits. Workers are taken in the order of
+    their addresses, so that two calls do not wait for each other. The processes end with this call, also
+    where it is interrupted or a process of the cluster is killed; where one fails it ends within a minute.
+    Nothing is retried: a solver of classes that are split over processes needs all of them; what has a
+    checkpoint goes on from it in another call.
 
     Args:
         client: of the cluster.
@@ -199,15 +203,17 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
         options: dict[str, Any] = dict(pure=False, allow_other_workers=False, retries=0)
         seen = Workers(client)
         seen.wait()  # a scheduler that does not answer yet has told of no worker
-        tasks.append(client.submit(_free_port, host, workers=[workers[0]], **options))
-        port = _answers(seen, workers, tasks)[0]
-        coordinator = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        members: list[Any] = []
+        run, ports = f"xmcjax-mesh-{secrets.token_hex(6)}", []
         for place, worker in enumerate(workers):
-            given = (coordinator, len(workers), place, function, arguments)
-            members.append(client.submit(_member, *given, workers=[worker], **options))
-            tasks.append(members[-1])
-        return _answers(seen, workers, members)
+            given = (run, place, host, len(workers), function, arguments)
+            key = f"{run}-{place}"
+            tasks.append(client.submit(_member, *given, key=key, workers=[worker], **options))
+            ports += _at_last(seen, workers, tasks, lambda: come(client, worker, run, place)) or []  # noqa: B023
+            if len(ports) < len(tasks):
+                return _answers(seen, workers, tasks, begun=False)
+        coordinator = f"[{host}]:{ports[0]}" if ":" in host else f"{host}:{ports[0]}"
+        _at_last(seen, workers, tasks, lambda: tell(client, workers, run, coordinator))
+        return _answers(seen, workers, tasks)
     except (CancelledError, asyncio.CancelledError, CommClosedError) as error:
         raise gone(client) from error
     finally:  # after Ctrl-C, too
@@ -229,11 +235,22 @@ def _workers(client: Any) -> list[str]:
     return workers
 
 
-def _answers(seen: Workers, workers: list[str], tasks: list[Any]) -> list[Any]:
+def _at_last(seen: Workers, workers: list[str], tasks: list[Any], found: Callable[[], Any]) -> Any:
+    """What is found, once that is something; None where a task has ended before, or its worker is lost."""
+    while not (any(task.done() for task in tasks) or _lost(seen, workers, range(len(tasks)))):
+        if answer := found():
+            return answer
+    return None
+
+
+def _answers(seen: Workers, workers: list[str], tasks: list[Any], begun: bool = True) -> list[Any]:
     """What the tasks of these workers returned, each of which no other worker may do.
 
     The scheduler keeps the task of a worker that has died for the case that the worker comes again, and the
     task of one that is silent for minutes.
+
+    Args:
+        begun: whether their processes have begun, which have some time to end where another one failed.
 
     Raises:
         ClusterError: one failed, or its worker died, left or fell silent.
@@ -260,7 +277,7 @@ def _answers(seen: Workers, workers: list[str], tasks: list[Any]) -> list[Any]:
             results[place], said = answer
             if said is not None:
                 failed[place] = said
-                end = min(end, time.monotonic() + _OTHERS)
+                end = min(end, time.monotonic() + (_OTHERS if begun else 0))
         lost = {place: said for place, said in failed.items() if said == _DIED}
         if left and not lost:
             lost = _lost(seen, workers, left)
@@ -314,20 +331,25 @@ def _in_a_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _free_port(host: str) -> tuple[int, None]:
-    """As :func:`_member` returns it: a port of this worker on which nobody listens."""
+@contextlib.contextmanager
+def _free_port(host: str) -> Iterator[int]:
+    """A port of this worker on which nobody listens, and that nobody else is given meanwhile."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as held:
         held.bind((host, 0))
-        return held.getsockname()[1], None
+        yield held.getsockname()[1]
 
 
 def _member(
-    coordinator: str, count: int, place: int, function: Callable, arguments: tuple
+    run: str, place: int, host: str, count: int, function: Callable, arguments: tuple
 ) -> tuple[Any, Any]:
     """(result, None) of a new process of the mesh, or (None, its last words)."""
     import cloudpickle
 
+    with _free_port(host) if place == 0 else contextlib.nullcontext() as port:
+        coordinator = meet(run, place, port)
+    if coordinator is None:
+        return None, ""
     # in the folder of the worker, which goes at the latest when the next worker finds that this one is gone
     where: dict[str, Any] = dict(dir=worker_of_task().local_directory, ignore_cleanup_errors=True)
     with tempfile.TemporaryDirectory(prefix="xmcjax-mesh-", **where) as folder:
