@@ -110,6 +110,9 @@ def test_batches_and_transformations(name, compilations):
     with jax.numpy_rank_promotion("raise"):
         assert jax.eval_shape(f, *(a[0] for a in arguments)).shape == plain.shape[1:]
         assert jax.eval_shape(f, *(a[:0] for a in arguments)).shape == (0, *plain.shape[1:])
+        *others, last = arguments
+        if last.dtype == bool:  # a mask of all rows
+            assert jax.eval_shape(f, *others, last[0]).shape == plain.shape
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -19,6 +20,9 @@ from xmcjax.projections import capped_simplex, knapsack
 ROWS = multiclass.ROWS
 MARGINS = {**MARGIN_LOSSES, "narrow_huber": HuberHinge(delta=0.25)}
 FORMULAS = {**VALUES, "narrow_huber": functools.partial(VALUES["huber_hinge"], delta=0.25)}
+# the losses of a label whose gradients have derivatives
+SMOOTH = ["smooth_topk_hinge_alpha", "smooth_topk_hinge_beta", "softmax_cross_entropy", "topk_entropy"]
+SMOOTH += ["sparsemax", "lc_bound", "dm_bound"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +60,25 @@ def _multilabel(name: str) -> Function:
         lambda seed: (multiclass.examples(seed)[0], multiclass.signs(seed), multiclass.mask(seed + 1)),
         lambda z, t, where: multiclass.expected_of_signs(reference, z, t, where),
     )
+
+
+def _conjugate(f, conjugate, truth) -> Function:
+    """f*(∇f(z)) = ⟨∇f(z), z⟩ − f(z): in z, because the domain of f* may be too flat for finite differences.
+
+    `truth` is seed -> what f takes beside scores and mask. tests/losses/test_conjugates.py has the values.
+    """
+
+    def call(z, t, where):
+        slope = jax.grad(lambda z: jnp.sum(f(z, t, where=where).astype(jnp.float32)))(z)
+        return conjugate(slope, t, where=where)
+
+    def arguments(seed):
+        where = multiclass.mask(seed + 1)
+        # of one class beside y the domain of the top-k entropy is a point
+        few = (jnp.sum(where, axis=-1) - 1) // 2 == 0
+        return multiclass.examples(seed)[0], truth(seed), where | few[:, None]
+
+    return Function(call, arguments, None, floor=1)
 
 
 def _fenchel_young() -> Function:
@@ -129,6 +152,18 @@ def _knapsack_of_entries() -> Function:
 
 FUNCTIONS = {f"loss {name}": _loss(name) for name in multiclass.CASES}
 FUNCTIONS |= {f"loss {name}": _multilabel(name) for name in multiclass.MULTILABEL}
+for _name in SMOOTH:
+    _case = multiclass.CASES[_name]
+    FUNCTIONS[f"conjugate of {_name}"] = _conjugate(
+        _case.f, _case.conjugate, lambda seed: multiclass.examples(seed)[1]
+    )
+_f, _, _f_conjugate = multiclass.MULTILABEL["multilabel_cross_entropy"]
+FUNCTIONS["conjugate of multilabel_cross_entropy"] = _conjugate(_f, _f_conjugate, multiclass.signs)
+FUNCTIONS["conjugate of one_vs_all"] = _conjugate(
+    functools.partial(losses.one_vs_all, loss=losses.logistic),
+    functools.partial(losses.one_vs_all_conjugate, loss=losses.logistic),
+    multiclass.signs,
+)
 FUNCTIONS["loss fenchel_young"] = _fenchel_young()
 FUNCTIONS["projection knapsack of entries"] = _knapsack_of_entries()
 FUNCTIONS |= {f"projection {name}": _projection(name) for name in projections.SETS}

@@ -121,17 +121,19 @@ def _dm_bound(rows: Rows, a):
 
 def _lc_bound_conjugate(rows: Rows, log_a):
     u, outside = _responsibilities(rows)
-    linear = (log_a + 1) * jnp.sum(jnp.where(rows.others | rows.own, rows.values, 0), axis=-1)
+    open_ = rows.others | rows.own
+    linear = (log_a + 1) * jnp.sum(jnp.where(open_, rows.values, 0), axis=-1)
     # Σ u − 1 = Σ v
-    return on_domain(rows, outside, -jnp.sum(entropy(u), axis=-1) - linear)
+    return on_domain(rows, outside, -jnp.sum(entropy(u, open_), axis=-1) - linear)
 
 
 def _dm_bound_conjugate(rows: Rows, a):
     u, outside = _responsibilities(rows)
     outside |= jnp.max(u, axis=-1) > 1 + slack(rows)
     rest = jnp.where(rows.own, -rows.values, 1 - u)
-    linear = a * jnp.sum(jnp.where(rows.others | rows.own, rows.values, 0), axis=-1)
-    return on_domain(rows, outside, linear - jnp.sum(entropy(u) + entropy(rest), axis=-1))
+    open_ = rows.others | rows.own
+    linear = a * jnp.sum(jnp.where(open_, rows.values, 0), axis=-1)
+    return on_domain(rows, outside, linear - jnp.sum(entropy(u, open_) + entropy(rest, open_), axis=-1))
 
 
 def _responsibilities(rows: Rows) -> tuple[jax.Array, jax.Array]:

@@ -54,6 +54,20 @@ def known_on_domain(values: jax.Array, outside: jax.Array, value: jax.Array) -> 
     return jnp.where(unknown, jnp.nan, jnp.where(outside, jnp.inf, value))
 
 
-def entropy(p: jax.Array) -> jax.Array:
-    """−p log p; 0 at p = 0 and below, where rounding may end."""
-    return jax.scipy.special.entr(jnp.maximum(p, 0))
+def moving(values: jax.Array, counted: jax.Array) -> jax.Array:
+    """The values, differentiated only where they are counted.
+
+    Before and after a function it keeps out what derivatives the function has elsewhere. Unlike a constant in
+    their place it leaves the program of the value, and with it every bit, as it is.
+    """
+    return jnp.where(counted, values, jax.lax.stop_gradient(values))
+
+
+def entropy(p: jax.Array, counted: jax.Array | None = None) -> jax.Array:
+    """−p log p; 0 at p = 0 and below, where rounding may end.
+
+    Where `counted` is given, the rest, which is 0 or 1, has the derivative 0: that at 0 is infinite.
+    """
+    if counted is None:
+        return jax.scipy.special.entr(jnp.maximum(p, 0))
+    return moving(entropy(moving(p, counted)), counted)

@@ -103,12 +103,11 @@ def multilabel_cross_entropy_conjugate(duals, targets, *, where=None) -> jax.Arr
 
 @functools.partial(jax.jit, static_argnums=0)
 def _evaluate(core: Callable, values, targets, where):
-    """``core(z, positive, negative, slack)`` [...], in the dtype of the values."""
+    """``core(z, positive, negative, dtype of the values)`` [...], in that dtype."""
     values, targets, where = whole_rows(values), whole_rows(targets), whole_rows(where)
     z = values.astype(accumulator(values.dtype))
-    counted = True if where is None else where
-    slack = rounding(values.dtype, z)
-    return core(z, (targets > 0) & counted, (targets < 0) & counted, slack).astype(values.dtype)
+    counted = True if where is None else jnp.broadcast_to(where, values.shape)
+    return core(z, (targets > 0) & counted, (targets < 0) & counted, values.dtype).astype(values.dtype)
 
 
 def _hinge(z, positive, negative, _):
@@ -119,7 +118,8 @@ def _hinge(z, positive, negative, _):
     return jnp.where(both, jax.nn.relu(gain), 0)
 
 
-def _hinge_conjugate(v, positive, negative, slack):
+def _hinge_conjugate(v, positive, negative, dtype):
+    slack = rounding(dtype, v)
     total = jnp.sum(jnp.where(negative, v, 0), axis=-1)
     unbalanced = jnp.abs(jnp.sum(jnp.where(positive | negative, v, 0), axis=-1)) > slack * jnp.maximum(
         total, 1
@@ -151,12 +151,14 @@ def _shares(positive, dtype):
     return positive.astype(dtype) / jnp.maximum(count, 1).astype(dtype)
 
 
-def _cross_entropy_conjugate(v, positive, negative, slack):
+def _cross_entropy_conjugate(v, positive, negative, dtype):
+    slack = rounding(dtype, v)
     p = v + _shares(positive, v.dtype)
     total = jnp.sum(jnp.where(positive | negative, v, 0), axis=-1)
     wrong = ((positive | negative) & (p < -slack)) | (~positive & ~negative & (v != 0))
     outside = (jnp.abs(total) > slack) | jnp.any(wrong, axis=-1)
-    value = -jnp.sum(jnp.where(positive | negative, entropy(p), 0), axis=-1)
     empty = ~jnp.any(positive, axis=-1)
+    counted = (positive | negative) & ~empty[..., None]
     outside = jnp.where(empty, jnp.any(v != 0, axis=-1), outside)
+    value = -jnp.sum(jnp.where(positive | negative, entropy(p, counted), 0), axis=-1)
     return known_on_domain(v, outside, jnp.where(empty, 0, value))

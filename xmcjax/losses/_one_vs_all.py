@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from xmcjax.losses._classes import accumulator, checked_signs
+from xmcjax.losses._conjugates import moving
 from xmcjax.losses._margin import MarginLoss
 
 
@@ -74,7 +75,8 @@ def _one_vs_all(loss, scores, targets, where):
 @functools.partial(jax.jit, static_argnums=0)
 def _one_vs_all_conjugate(loss, duals, targets, where):
     v = duals.astype(accumulator(duals.dtype))
-    terms = loss.conjugate(targets.astype(v.dtype) * v)
+    # at 0, which a class that is closed has, a conjugate may have no derivative
+    terms = loss.conjugate(targets.astype(v.dtype) * (v if where is None else moving(v, where)))
     # the conjugate of the constant 0
     absent = jnp.where(v == 0, 0, jnp.inf).astype(v.dtype)
     return jnp.sum(terms if where is None else jnp.where(where, terms, absent), axis=-1).astype(duals.dtype)
