@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import export
 
-from tests.support.losses import CASES, MULTILABEL, examples, signs
+from tests.support.losses import CASES, MULTILABEL, M, examples, signs
 from xmcjax import losses, projections
 from xmcjax.native import twins
 
@@ -30,3 +30,27 @@ def test_value_and_gradient_can_be_exported(name):
     read_back = export.deserialize(program.serialize())
     for found, value in zip(read_back.call(z, truth), expected, strict=True):
         np.testing.assert_allclose(found, value, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", [*CASES, *MULTILABEL])
+def test_sizes_may_be_symbols(name):
+    n, m = export.symbolic_shape("n, m")
+    several = name in MULTILABEL
+    f = MULTILABEL[name][0] if several else CASES[name].f
+    for classes in (M, m) if several else (M,):
+        z = jax.ShapeDtypeStruct((n, classes), jnp.float32)
+        truth = jax.ShapeDtypeStruct(z.shape if several else (n,), jnp.int32)
+        for shape in ((n, classes), (1, classes), (classes,), (1,)):
+            where = jax.ShapeDtypeStruct(shape, bool)
+            assert jax.eval_shape(lambda z, t, where: f(z, t, where=where), z, truth, where).shape == (n,)
+        with pytest.raises(ValueError, match="expected a mask where that broadcasts to"):
+            jax.eval_shape(lambda z, t: f(z, t, where=np.ones((2, M), bool)), z, truth)
+
+
+def test_a_program_of_any_number_of_rows_takes_a_mask():
+    z, y = examples(dtype=np.float32)
+    where = np.arange(M) % 3 > 0
+    f = jax.jit(lambda z, y: losses.softmax_cross_entropy(z, y, where=where))
+    (n,) = export.symbolic_shape("n")
+    program = export.export(f)(*(jax.ShapeDtypeStruct((n, *a.shape[1:]), a.dtype) for a in (z, y)))
+    np.testing.assert_array_equal(program.call(z, y), f(z, y))
