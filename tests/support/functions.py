@@ -70,7 +70,8 @@ def _conjugate(f, conjugate, truth) -> Function:
 
     def call(z, t, where):
         slope = jax.grad(lambda z: jnp.sum(f(z, t, where=where).astype(jnp.float32)))(z)
-        return conjugate(slope, t, where=where)
+        # with 0 z a slope of f* that is no number is seen where f, too, does not depend on z
+        return conjugate(slope + 0 * z, t, where=where)
 
     def arguments(seed):
         where = multiclass.mask(seed + 1)

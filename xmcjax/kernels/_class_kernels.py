@@ -104,9 +104,9 @@ class ClassKernels:
             u = sandwich(S.reshape(n, 1, C * B), between).reshape(-1, C, B)
         else:
             groups = self._groups(product, self.mixing.transpose(S))
-            u = self.mixing.apply(self._variances()[:, None] * groups)
+            u = self.mixing.apply(self._variances()[None, :, None] * groups)
         # σ² 1 1ᵀ S
-        return u + self.sigma2 * jnp.sum(S, axis=0)
+        return u + self.sigma2 * jnp.sum(S, axis=0, keepdims=True)
 
     def _groups(self, product, S: jax.Array) -> jax.Array:
         """M⁽ˡ⁽ᵖ⁾⁾ S_p, [·, P, B]: the functions that share a base kernel are columns of one product."""

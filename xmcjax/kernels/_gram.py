@@ -147,13 +147,13 @@ class Gram:
         S = S if narrow else between(S)
         T = _rmatmat(points.op, S)
         if points.centre is not None:
-            T = T + points.centre[:, None] * jnp.sum(S, axis=0)
+            T = T + points.centre[:, None] * jnp.sum(S, axis=0, keepdims=True)
         T = between(T) if narrow else T
         out = _matmat(rows.op, T)
         if points.centre is not None:
-            out = out + jnp.matmul(points.centre, T, precision="highest")
+            out = out + jnp.matmul(points.centre, T, precision="highest")[None]
         scale = jnp.asarray(self.kernel.linear_scale, out.dtype)
-        return scale.reshape(-1, 1) * out.reshape(out.shape[0], self.count, -1)
+        return scale.reshape(1, -1, 1) * out.reshape(out.shape[0], self.count, -1)
 
 
 def gram(kernel: Kernel, points: Points | GivenProducts, *, memory: float = 2**31) -> Gram:
@@ -216,7 +216,8 @@ def _matrices(kernel, points, *, count: int, rows: int) -> jax.Array:
         tile = _tile(kernel, points, points, start, rows, count)
         return jax.lax.dynamic_update_slice_in_dim(out, tile, start, axis=1), None
 
-    return jax.lax.scan(write, jnp.zeros((count, n, n), points.dtype), _starts(n, rows)[0])[0]
+    out = native.varying_like(jnp.zeros((count, n, n), points.dtype), (kernel, points))
+    return jax.lax.scan(write, out, _starts(n, rows)[0])[0]
 
 
 def _of_all(stored: jax.Array) -> jax.Array:

@@ -62,7 +62,7 @@ class Independent:
         return s
 
     def mixed(self, v: jax.Array, s: jax.Array) -> jax.Array:
-        return v[:, None] * s
+        return v[None, :, None] * s
 
 
 @methods_need_threads_of_jax
@@ -86,7 +86,7 @@ class Loadings:
         return jnp.einsum("cp,ncb->npb", self.B, s, precision="highest")
 
     def mixed(self, v: jax.Array, s: jax.Array) -> jax.Array:
-        return self.apply(v[:, None] * self.transpose(s))
+        return self.apply(v[None, :, None] * self.transpose(s))
 
 
 @methods_need_threads_of_jax
@@ -202,7 +202,7 @@ def _down_and_up(mixing: Tree, v: jax.Array, s: jax.Array) -> jax.Array:
     """Φ diag(v) Φᵀ s, [n, C, B]."""
 
     def twin(mixing, v, s):
-        return _paths_by_level(mixing, v[:, None] * _below_by_level(mixing, s))
+        return _paths_by_level(mixing, v[None, :, None] * _below_by_level(mixing, s))
 
     return _native_or("tree_mix", twin, mixing, s, v=v)
 

@@ -226,7 +226,7 @@ def points(X, dtype=None, *, like: Points | None = None, backend: str = "auto") 
 def _centred(op: Dense, centre: jax.Array | None) -> Points:
     centre = op.mean() if centre is None else centre
     offset = jnp.matmul(op.X, centre, precision="highest") - jnp.sum(centre * centre) / 2
-    centred = Dense(op.X - centre)
+    centred = Dense(op.X - centre[None])
     return Points(centred, centred.row_norms2(), offset, centre)
 
 

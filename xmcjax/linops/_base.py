@@ -116,7 +116,7 @@ class SparseProducts:
     def inner(self, places: jax.Array, other: LinOp) -> jax.Array:
         places = checked_places(self, places, other)
         # rows of X as columns of an array: Xᵀ E, E the columns p of the identity
-        picked = (jnp.arange(self.shape[0], dtype=jnp.int32)[:, None] == places).astype(self.dtype)
+        picked = (jnp.arange(self.shape[0], dtype=jnp.int32)[:, None] == places[None]).astype(self.dtype)
         return other.matmat(self.rmatmat(picked)).T
 
     def mean(self) -> jax.Array:
