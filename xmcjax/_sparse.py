@@ -197,10 +197,15 @@ def array(X, name: str) -> np.ndarray:
     except TypeError as error:
         if type(error).__name__ != "TracerArrayConversionError":  # of JAX, which is not imported here
             raise
-        raise TypeError(
-            f"{name}: expected numbers, found an array that JAX traces: make what takes it outside of jit, "
-            "vmap and grad"
-        ) from None
+        raise traced(name) from None
+
+
+def traced(name: str) -> TypeError:
+    """The error of an argument that JAX traces where its numbers are looked at."""
+    return TypeError(
+        f"{name}: expected numbers, found an array that JAX traces: make what takes it outside of jit, "
+        "vmap and grad"
+    )
 
 
 def widened(array: np.ndarray) -> np.ndarray:

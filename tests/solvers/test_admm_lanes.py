@@ -438,3 +438,27 @@ def test_the_protocol_goes_on_where_a_state_was(formulation):
     np.testing.assert_allclose(found.value, whole.value, rtol=1e-6)
     more = SOLVER.run(one, hp, found.diagnostics).diagnostics.steps - found.diagnostics.steps
     assert more[0] <= 50
+
+
+@pytest.mark.parametrize("made", [linops.Dense, Gram])
+def test_a_problem_is_made_outside_of_jit_and_passes_through_it(made):
+    X, y = np.random.default_rng(0).standard_normal((2, 12, 3)), np.arange(12) % 3
+    X = [x @ x.T if made is Gram else x for x in X]
+    solver = SOLVERS["admm"]
+
+    def weights(problem):
+        return solver.run(problem, solver.hparams()).weights
+
+    def of_features(X):
+        return jnp.sum(jnp.asarray(jax.tree.leaves(weights(admm.problem(made(X), y)))[0]))
+
+    stacked, said = jnp.stack(X), "^op: expected numbers, found an array that JAX traces: make"
+    for changed, given in ((jax.jit, stacked[0]), (jax.grad, stacked[0]), (jax.vmap, stacked)):
+        with pytest.raises(TypeError, match=said):
+            changed(of_features)(given)
+    problems = [admm.problem(made(jnp.asarray(x)), y) for x in X]
+    both = jax.vmap(weights)(jax.tree.map(lambda *leaves: jnp.stack(leaves), *problems))
+    for i, problem in enumerate(problems):
+        alone = jax.jit(weights)(problem)
+        for found, expected in zip(jax.tree.leaves(both), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_allclose(found[i], expected, rtol=1e-6, atol=1e-8)

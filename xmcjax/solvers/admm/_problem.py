@@ -14,7 +14,7 @@ from xmcjax import _sparse
 from xmcjax._arguments import name_of, whole_number
 from xmcjax._finite import place_not_finite
 from xmcjax._fork import check_threads_of_jax
-from xmcjax._pytrees import pytree
+from xmcjax._pytrees import is_traced, pytree
 from xmcjax._range import check_range, check_squared_norms
 from xmcjax.linops import LinOp, check_operator, host_features
 from xmcjax.solvers._admm_dense import basis_of
@@ -100,7 +100,7 @@ def problem(
     with the gains and the loss φ of the formulation: eqs. (2) to (5) of Alber et al. 2017 and (3) and (5) of
     Lapin et al. 2015, as `MulticlassSVC` and `TopKSVC` have them. All lanes share
     one eigendecomposition, of XᵀX or of the inner products of the rows, whichever is smaller; it is worked
-    out here, in float64 on the host.
+    out here, in float64 on the host, and therefore outside of jit, vmap and grad.
 
     Args:
         op: features of :func:`xmcjax.linops.make` [n, d], or inner products, as
@@ -121,7 +121,7 @@ def problem(
             match; rows whose squares overflow; inner products that are not finite or have a negative
             eigenvalue; more than 8,192 rows and features, or more than 4 GiB of features in float64.
         TypeError: k or classes that are no whole numbers, masks that are not boolean, features that are no
-            operator.
+            operator, or that JAX traces.
 
     Example:
         >>> from xmcjax import linops
@@ -186,6 +186,8 @@ def _members(members, m: int, k: int) -> np.ndarray | None:
 
 def _in_basis(op: LinOp | Gram) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """X̃, its diagonal and the rotation, in float64."""
+    if is_traced(op):
+        raise _sparse.traced("op")
     size = min(op.shape)
     if size > _MOST or 8 * op.shape[0] * op.shape[1] > _BYTES:
         raise ValueError(
