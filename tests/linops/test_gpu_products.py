@@ -134,3 +134,15 @@ def test_too_many_groups_are_refused():
 
     with pytest.raises(ValueError, match="at most 2\\^31-1 groups"):
         Rows.of(Long())
+
+
+def test_products_of_lanes_of_a_mesh():
+    """In shard_map with its check, which asks what a kernel's result varies over."""
+    X = sp.random(9, 5, 0.5, format="csr", dtype=np.float32, random_state=0)
+    op = linops.make(X, backend="gpu")
+    mesh = jax.make_mesh((1,), ("lanes",), axis_types=(jax.sharding.AxisType.Auto,))
+    lanes = jax.sharding.PartitionSpec(None, "lanes")
+    for product, rows in ((op.matmat, 5), (op.rmatmat, 9)):
+        V = jnp.asarray(np.random.default_rng(1).standard_normal((rows, 4)), jnp.float32)
+        found = jax.jit(jax.shard_map(product, mesh=mesh, in_specs=lanes, out_specs=lanes))(V)
+        np.testing.assert_array_equal(found, jax.jit(product)(V))

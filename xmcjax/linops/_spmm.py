@@ -13,6 +13,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
+from xmcjax.native._ffi import varying_results
+
 if TYPE_CHECKING:
     from xmcjax.linops._grouped import Rows
 
@@ -87,13 +89,14 @@ def _pieces(rows, V, T, interpret, scale, of_rows, of_entries, square):
     }
     operands = {name: a for name, a in operands.items() if a is not None}
     pieces, lanes = rows.start.shape[0], V.shape[1]
+    out = jax.ShapeDtypeStruct((pieces, lanes), V.dtype)
     # One program after another takes the next piece and the same lanes: V of a tile stays in the cache.
     return pl.pallas_call(
         functools.partial(_kernel, names=tuple(operands), T=T, square=square),
         grid=(pieces, lanes // T),
         in_specs=[_whole(a) for a in operands.values()],
         out_specs=pl.BlockSpec((1, T), lambda i, j: (i, j)),
-        out_shape=jax.ShapeDtypeStruct((pieces, lanes), V.dtype),
+        out_shape=varying_results([out], tuple(operands.values()))[0],
         compiler_params=gpu.CompilerParams(num_warps=1, num_stages=1),
         interpret=interpret,
         name="xmcjax_spmm",
