@@ -84,7 +84,8 @@ class Gram:
         return dataclasses.replace(self, stored=None)
 
     def matmat(self, S: jax.Array) -> jax.Array:
-        """M⁽ˡ⁾ S_l for all l, [n, L, k], of S [n, L, k]; differentiable in S and the hyperparameters.
+        """M⁽ˡ⁾ S_l for all l, [n, L, k], of S [n, L, k]; differentiable in S and the hyperparameters, in
+        reverse mode.
 
         Raises:
             TypeError: S of another dtype than the points.

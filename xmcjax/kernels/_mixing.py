@@ -95,6 +95,8 @@ class Loadings:
 class Tree:
     """Φ of a hierarchy: u at a leaf is the sum of ǔ on its path (algorithms 1 and 2). Made by :func:`tree`.
 
+    Its products have derivatives in reverse mode.
+
     On a CPU this is one native pass over the nodes of each row, and Φ diag(v) Φᵀ is one that holds no
     array [n, P]. Elsewhere it goes level by level, with gathers only: the children of a parent are gathered
     in tables of similar width, because a scatter would add one number after the other.
