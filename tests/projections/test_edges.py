@@ -162,3 +162,13 @@ def test_on_a_cpu_the_native_search_runs():
     lowered = jax.jit(lambda x: projections.simplex(x) + projections.topk_cone(x, 2)).lower(np.ones((2, 4)))
     text = lowered.as_text()
     assert "xmcjax_project_box" in text and "xmcjax_project_topk" in text and "stablehlo.while" not in text
+
+
+@pytest.mark.parametrize("name", ["upper", "weights"])
+def test_numbers_per_entry_have_as_many_axes(name):
+    x = jnp.zeros((6, 5))
+    rest = dict(lower=0.0, upper=1.0) | {name: np.ones(5)}
+    with pytest.raises(ValueError, match=r"or, with as many axes as x, to \(6, 5\), got shape \(5,\)$"):
+        projections.knapsack(x, 1.0, **rest)
+    rest[name] = np.ones((1, 5))
+    np.testing.assert_allclose(projections.knapsack(x, 1.0, **rest), 0.2)

@@ -48,7 +48,7 @@ def number(
     Args:
         least: the smallest value allowed; None allows any. Values that are being traced cannot be seen.
         finite: whether infinity is refused.
-        entries: whether there may be a number per entry; the array is then of x.shape.
+        entries: whether there may be a number per entry, for which the array is of x.shape.
     """
     known = None if isinstance(value, Tracer) else np.asarray(value)
     dtype = jnp.result_type(value) if known is None else known.dtype
@@ -70,16 +70,20 @@ def number(
     # whole numbers beyond 32 bits are passed on in the dtype of the computation
     exact = value if known is None or isinstance(value, jax.Array) else known
     array = jnp.asarray(exact, working_dtype(x.dtype))
-    batch, entry = x.shape[:-1], entries and per_entry(array, x)
+    batch = x.shape[:-1]
     try:
-        array = jnp.broadcast_to(array, x.shape if entry else batch)
+        return jnp.broadcast_to(array, x.shape if entries and per_entry(array, x) else batch)
     except ValueError:
-        whole = f" or, with as many axes, to {x.shape}" if entries else ""
+        whole = f" or, with as many axes as x, to {x.shape}," if entries else ""
         raise ValueError(
             f"expected {name} as a scalar or of a shape that broadcasts to {batch}, the leading axes of x,"
             f"{whole} got shape {array.shape}"
         ) from None
-    return jnp.broadcast_to(array[..., None], x.shape) if entries and not entry else array
+
+
+def for_entries(number: jax.Array, x: jax.Array) -> jax.Array:
+    """What :func:`number` returns as an array of x.shape."""
+    return number if per_entry(number, x) else jnp.broadcast_to(number[..., None], x.shape)
 
 
 def feasible(x: jax.Array, radius, lower, upper, weights: jax.Array | np.ndarray | float = 1.0) -> None:

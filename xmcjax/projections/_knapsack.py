@@ -256,15 +256,15 @@ def knapsack(x, radius, lower, upper, weights=None) -> jax.Array:
     lower, upper = _arguments.given(lower, "lower"), _arguments.given(upper, "upper")
     weights = None if weights is None else _arguments.given(weights, "weights")
     r = _arguments.number(radius, "radius", x, least=None, finite=True)
-    if weights is None and not (_arguments.per_entry(lower, x) or _arguments.per_entry(upper, x)):
-        bounds = (lower, "lower bound"), (upper, "upper bound")
-        l, u = (_arguments.number(*bound, x, least=None) for bound in bounds)
+    l, u = (
+        _arguments.number(value, name, x, least=None, entries=True)
+        for value, name in ((lower, "lower bound"), (upper, "upper bound"))
+    )
+    if weights is None and not (_arguments.per_entry(l, x) or _arguments.per_entry(u, x)):
         _arguments.feasible(x, radius, lower, upper)
         return _solve(x, r, l, u, at_most=False)
-    w = 1.0 if weights is None else weights
-    l, u, w = (
-        _arguments.number(value, name, x, least=None, finite=name == "weights", entries=True)
-        for value, name in ((lower, "lower bound"), (upper, "upper bound"), (w, "weights"))
-    )
-    _arguments.feasible(x, radius, lower, upper, weights=1.0 if weights is None else weights)
+    weights = 1.0 if weights is None else weights
+    w = _arguments.number(weights, "weights", x, least=None, finite=True, entries=True)
+    _arguments.feasible(x, radius, lower, upper, weights)
+    l, u, w = (_arguments.for_entries(value, x) for value in (l, u, w))
     return _weighted.project(x.astype(r.dtype), r, l, u, w).astype(x.dtype)
