@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as gpu
 
-from xmcjax.native._ffi import varying_results
+from xmcjax.native import varying_results
 
 if TYPE_CHECKING:
     from xmcjax.linops._grouped import Rows

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from xmcjax.native._ffi import available_here as available_here
     from xmcjax.native._ffi import call as call
     from xmcjax.native._ffi import varying_like as varying_like
+    from xmcjax.native._ffi import varying_results as varying_results
     from xmcjax.native._gate import Gate as Gate
     from xmcjax.native._partition import by_rows as by_rows
     from xmcjax.native._projections import projection as projection
@@ -87,7 +88,7 @@ _LATE = {
         "cuda_rmatmat",
     ),
     "_dual_point": ("Assessment",),
-    "_ffi": ("available", "available_here", "call", "varying_like"),
+    "_ffi": ("available", "available_here", "call", "varying_like", "varying_results"),
     "_gate": ("Gate",),
     "_partition": ("by_rows",),
     "_projections": ("projection", "projections_by_kernel"),
