@@ -42,8 +42,9 @@ from xmcjax.solvers.kernel_multinomial._systems import HParams, hessian, solve_s
 _EXCESS = 10
 # How often a fit goes on that ended above the excess.
 _ATTEMPTS = 3
-# Whole steps at the end of a fit that has not converged; and of their CG, relative.
-_POLISHES, _POLISH = 5, 1e-8
+# Whole steps at the end of a fit that has not converged; of their CG the relative tolerance, without which
+# they lead away, and how many times the steps of another one it may take.
+_POLISHES, _POLISH, _POLISH_CG = 5, 1e-8, 10
 
 
 @needs_threads_of_jax
@@ -125,12 +126,15 @@ def _judged(problem: KernelProblem, hp: HParams, state: State, excess: float) ->
         if not others.any():
             break
         first = number == 0
-        polished = _polished(matrices, hp, polished, first)
-        small = np.asarray(polished.residual) <= ROUNDED * float(hp.tolerance)
-        now = others & small & (_relative_excess(problem, polished, excess) <= excess)
-        state = _chosen(others if first else now, polished, state)
-        state = _with_status(state, now, Status.CONVERGED)
-        others &= ~now
+        # the first step is one of the limits of the fit, and descends: what it finds is taken in any case
+        limit = hp.max_cg if first else _POLISH_CG * hp.max_cg
+        polished = _polished(matrices, hp._replace(max_cg=limit), polished, first)
+        residual = np.asarray(polished.residual)
+        near = others & (residual <= ROUNDED * float(hp.tolerance))
+        near &= _relative_excess(problem, polished, excess) <= excess
+        better = near & ((residual < np.asarray(state.residual)) | ~_have_status(state, Status.CONVERGED))
+        state = _with_status(_chosen(others if first else better, polished, state), near, Status.CONVERGED)
+        others &= ~(near & (residual <= float(hp.tolerance)))
     return state
 
 
