@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import os
 import queue
@@ -43,6 +44,8 @@ from xmcjax.cluster._rendezvous import come, meet, tell
 
 if TYPE_CHECKING:
     from distributed import Client
+
+_log = logging.getLogger(__name__)
 
 # Seconds in which all processes have to come; without a sign of life for which JAX gives a process up (above
 # the 30 s after which xmcjax itself does, and says which); for which one that has ended waits for the others.
@@ -165,7 +168,8 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
     The processes join one mesh (:func:`join_mesh`); the one beside the first worker keeps the others together
     and listens on the address by which its worker is reached. They are new ones because ``jax.distributed``
     starts once in a process, and before JAX is used. They begin when each worker has a thread for its one: a
-    worker that is busy is waited for, without limit, as any task waits. Workers are taken in the order of
+    worker that is busy is waited for, without limit, as any task waits; after 50 s a warning of the logger
+    ``xmcjax.cluster._mesh`` names it. Workers are taken in the order of
     their addresses, so that two calls do not wait for each other. The processes end with this call, also
     where it is interrupted or a process of the cluster is killed; where one fails it ends within a minute.
     Nothing is retried: a solver of classes that are split over processes needs all of them; what has a
@@ -236,10 +240,20 @@ def _workers(client: Any) -> list[str]:
 
 
 def _at_last(seen: Workers, workers: list[str], tasks: list[Any], found: Callable[[], Any]) -> Any:
-    """What is found, once that is something; None where a task has ended before, or its worker is lost."""
-    while not (any(task.done() for task in tasks) or _lost(seen, workers, range(len(tasks)))):
+    """What is found, once that is something; None where a task has ended before.
+
+    Raises:
+        ClusterError: the worker of one of the tasks died, left or fell silent.
+    """
+    told, begin = False, time.monotonic()
+    while not any(task.done() for task in tasks):
+        if lost := _lost(seen, workers, range(len(tasks))):
+            raise _failure(workers, lost)
         if answer := found():
             return answer
+        if not told and time.monotonic() - begin > PATIENCE:
+            told = True
+            _log.warning("a mesh waits for %s, which is busy with other tasks", workers[len(tasks) - 1])
     return None
 
 
@@ -250,10 +264,11 @@ def _answers(seen: Workers, workers: list[str], tasks: list[Any], begun: bool = 
     task of one that is silent for minutes.
 
     Args:
-        begun: whether their processes have begun, which have some time to end where another one failed.
+        begun: whether their processes have begun, which have some time to end where another one failed. Where
+            they have not, since a task has ended before, no other one will.
 
     Raises:
-        ClusterError: one failed, or its worker died, left or fell silent.
+        ClusterError: one failed or did not begin, or its worker died, left or fell silent.
     """
     results: dict[int, Any] = {}
     failed: dict[int, str] = {}
@@ -261,7 +276,7 @@ def _answers(seen: Workers, workers: list[str], tasks: list[Any], begun: bool = 
     done: queue.SimpleQueue[Any] = queue.SimpleQueue()
     for task in tasks:
         task.add_done_callback(done.put)
-    limit, end = SILENCE, math.inf
+    limit, end = SILENCE, math.inf if begun else time.monotonic() + PATIENCE
     while left and time.monotonic() < end:
         with contextlib.suppress(queue.Empty):
             done.get(timeout=1)
@@ -284,12 +299,17 @@ def _answers(seen: Workers, workers: list[str], tasks: list[Any], begun: bool = 
         if lost:
             failed = lost
             break
-    if failed:
-        # the one that failed by itself says more than those that tell of it
-        own = [place for place, said in failed.items() if not any(tale in said for tale in _TALES)]
-        place = min(own or failed)
-        raise ClusterError(f"process {place} beside {workers[place]}: {failed[place]}")
+    if failed := failed or dict.fromkeys(left, "it did not begin"):
+        raise _failure(workers, failed)
     return [results[place] for place in range(len(tasks))]
+
+
+def _failure(workers: list[str], failed: dict[int, str]) -> ClusterError:
+    """What is said of one of these places."""
+    # the one that failed by itself says more than those that tell of it
+    own = [place for place, said in failed.items() if not any(tale in said for tale in _TALES)]
+    place = min(own or failed)
+    return ClusterError(f"process {place} beside {workers[place]}: {failed[place]}")
 
 
 def _answer(task: Any, limit: float) -> tuple[Any, str | None] | None:
@@ -349,7 +369,7 @@ def _member(
     with _free_port(host) if place == 0 else contextlib.nullcontext() as port:
         coordinator = meet(run, place, port)
     if coordinator is None:
-        return None, ""
+        return None, "the worker closes, or nobody waits for the process any more"
     # in the folder of the worker, which goes at the latest when the next worker finds that this one is gone
     where: dict[str, Any] = dict(dir=worker_of_task().local_directory, ignore_cleanup_errors=True)
     with tempfile.TemporaryDirectory(prefix="xmcjax-mesh-", **where) as folder:
