@@ -140,6 +140,19 @@ def test_data_are_sent_once_and_brought_once_to_each_host(client):
     assert supply.under_way() == {("a", "/")} and client.sent == ["a0", "a1"]
 
 
+@pytest.mark.parametrize(
+    ("having", "holder"),
+    [({"a0": ["x", "y"], "a1": ["z"], "b1": ["z"]}, "b0"), ({}, "a0"), (None, "a0"), ({"a0": ["x"]}, "a1")],
+)
+def test_data_are_sent_to_the_worker_with_the_fewest_tasks(client, monkeypatch, having, holder):
+    """The tasks that write them stay with a worker that has them, however busy it is."""
+    workers = Workers("a0", "a1", "b0", "b1")
+    monkeypatch.setattr(workers, "processing", lambda: having)
+    supplies.Supply(client, "run", {}).begin(workers, ["a0"])
+    supplies.Supply(client, "run", {}).begin(workers, list(workers.threads))
+    assert client.sent[1] == holder and client.sent[0] in ("a0", "a1")
+
+
 def test_a_worker_that_is_silent_is_given_up_and_another_one_of_its_host_is_asked(client):
     workers = Workers("a0", "a1", "b0")
     supply = supplies.Supply(client, "run", lambda: {})

@@ -129,7 +129,10 @@ class Supply:
         if callable(self._matrices):
             self._write(delivery, self._matrices)
         else:
-            delivery.holder = next(iter(targets.values()))[0]
+            # Dask leaves the tasks where their large data lie, behind all others there
+            having = workers.processing() or {}
+            near = [address for addresses in targets.values() for address in addresses]
+            delivery.holder = min(near, key=lambda address: len(having.get(address, ())))
             # in the loop of the client: it may last, and never ends where the worker is stopped
             sending = self._client.scatter(
                 [self._matrices], workers=[delivery.holder], hash=False, asynchronous=True
