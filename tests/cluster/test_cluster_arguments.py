@@ -1,6 +1,7 @@
 """Arguments are refused in the words of one process, and before anything is sent."""
 
 import asyncio
+import contextlib
 import importlib
 import re
 from collections.abc import Generator
@@ -14,7 +15,14 @@ import scipy.sparse as sp
 
 from tests.support.lanes import small
 from xmcjax import OneVsAllClassifier
-from xmcjax.cluster import ClusterError, connected, predict_on_cluster, run_on_mesh, train_on_cluster
+from xmcjax.cluster import (
+    ClusterError,
+    connected,
+    local_cluster,
+    predict_on_cluster,
+    run_on_mesh,
+    train_on_cluster,
+)
 from xmcjax.inits import INITS, Pretrained
 from xmcjax.lanes import LabelWeights, OneVsAll, train_one_vs_all
 from xmcjax.losses import MarginLoss
@@ -173,3 +181,36 @@ def test_a_client_on_the_thread_of_its_event_loop(client, folder):
 
     ((labels, _),) = asyncio.run(main())
     np.testing.assert_array_equal(labels, Predictor(folder).predict_topk(X, 2)[0])
+
+
+def test_a_task_that_holds_its_thread_is_refused_and_one_of_another_cluster_is_not(client, folder):
+    def called(path, address, how):  # within a function, so that it is sent whole
+        with contextlib.ExitStack() as stack:
+            if how == "get_client":
+                own = distributed.get_client()
+            elif how == "worker_client":
+                own = stack.enter_context(distributed.worker_client())
+            else:
+                own = stack.enter_context(connected(address))
+            calls = (
+                lambda: next(predict_on_cluster(own, path, [X[:3]], 1))[0].shape,
+                lambda: train_on_cluster(own, X, Y, OneVsAll(), [].append).statuses,
+                lambda: run_on_mesh(own, lambda mesh: mesh.size),
+            )
+            said = []
+            for call in calls if how == "get_client" else calls[:1]:
+                try:
+                    said.append(call())
+                except ValueError as error:
+                    said.append(str(error))
+            return said
+
+    refused = (
+        "client: expected that of distributed.worker_client() in a task, found a task that holds its thread"
+    )
+    given = str(folder), client.scheduler.address
+    found = client.submit(called, *given, "get_client").result(timeout=60)
+    assert found == [f"{refused} while it waits for others"] * 3
+    assert client.submit(called, *given, "worker_client").result(timeout=60) == [(3, 1)]
+    with local_cluster(1) as other:
+        assert other.submit(called, *given, "connected").result(timeout=60) == [(3, 1)]

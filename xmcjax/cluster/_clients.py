@@ -175,16 +175,26 @@ def _remove_left_over() -> None:
             continue
 
 
-def check_not_in_loop(client: Client) -> None:
-    """Refuses a client whose answers would be coroutines, since it is used on the thread of its own loop.
+def check_may_wait(client: Any) -> None:
+    """Refuses a call that could not wait for the workers of a client.
 
     Raises:
-        ValueError: it is.
+        ValueError: it is on the thread of the client's own event loop, whose answers would be coroutines; or
+            in a task that holds a thread of one of these workers, for which others would wait.
     """
     if client.asynchronous:
         raise ValueError(
             "client: expected a call from another thread, such as by asyncio.to_thread, found that of its "
             "event loop"
+        )
+    from distributed import get_worker
+    from distributed.threadpoolexecutor import thread_state
+
+    # true in a thread of a worker, until its task secedes
+    if getattr(thread_state, "proceed", False) and get_worker().address in client.nthreads():
+        raise ValueError(
+            "client: expected that of distributed.worker_client() in a task, found a task that holds its "
+            "thread while it waits for others"
         )
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from xmcjax._arguments import whole_number
-from xmcjax.cluster._clients import check_not_in_loop
+from xmcjax.cluster._clients import check_may_wait
 from xmcjax.cluster._dispatch import (
     ANSWER,
     CLOSED,
@@ -186,7 +186,8 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
     Raises:
         ClusterError: there is no worker, or a process failed, or a worker died or was silent for 50 s, which
             the sentence names; or the client is closed, or the scheduler is gone.
-        ValueError: a client on the thread of its own event loop, which ``asyncio.to_thread`` leaves.
+        ValueError: a client on the thread of its own event loop, which ``asyncio.to_thread`` leaves; or in a
+            task of the cluster that holds its thread, which ``distributed.worker_client()`` leaves.
 
     Example:
         >>> from xmcjax.cluster import local_cluster, run_on_mesh
@@ -197,7 +198,7 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
     from distributed import CancelledError
     from distributed.comm.core import CommClosedError
 
-    check_not_in_loop(client)
+    check_may_wait(client)
     if client.scheduler is None or is_closed(client):
         raise ClusterError(CLOSED)
     tasks: list[Any] = []

@@ -15,7 +15,7 @@ from xmcjax import __version__
 from xmcjax._arguments import flag, whole_number
 from xmcjax._links import likelihood_of
 from xmcjax._row_groups import groups_of
-from xmcjax.cluster._clients import check_not_in_loop
+from xmcjax.cluster._clients import check_may_wait
 from xmcjax.cluster._dispatch import Dispatcher, Refused
 from xmcjax.cluster._errors import ClusterError
 from xmcjax.cluster._kept import Kept
@@ -93,7 +93,8 @@ def predict_on_cluster(
     Raises:
         ClusterError: the cluster cannot go on; a worker sees another model at that place, or none.
         ModelError, TypeError, ValueError: as :meth:`xmcjax.models.Predictor.predict_topk`; ValueError also
-            for a client on the thread of its own event loop, which ``asyncio.to_thread`` leaves.
+            for a client on the thread of its own event loop, which ``asyncio.to_thread`` leaves, or in a task
+            that holds its thread, which ``distributed.worker_client()`` leaves.
 
     Example:
         >>> import tempfile
@@ -106,7 +107,7 @@ def predict_on_cluster(
         ...     [labels[:, 0].tolist() for labels, scores in found]
         [[0, 1, 2], [3]]
     """
-    check_not_in_loop(client)
+    check_may_wait(client)
     directory = Path(directory).absolute()
     model = LinearModel.load(directory, verify="size")
     if flag("probabilities", probabilities):

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from xmcjax import __version__, _sparse, native
 from xmcjax._arguments import whole_number
 from xmcjax.cluster._blocks import Block, blocks_of, cut
-from xmcjax.cluster._clients import check_not_in_loop
+from xmcjax.cluster._clients import check_may_wait
 from xmcjax.cluster._dispatch import Dispatcher
 from xmcjax.cluster._errors import ClusterError
 from xmcjax.cluster._supply import Source, Supply
@@ -93,7 +93,8 @@ def train_on_cluster(
     Raises:
         ClusterError: the cluster cannot go on; what is stored is whole.
         ValueError: as there; an initialisation that takes labels in an order of its own; a client on the
-            thread of its own event loop, which ``asyncio.to_thread`` leaves.
+            thread of its own event loop, which ``asyncio.to_thread`` leaves, or in a task that holds its
+            thread, which ``distributed.worker_client()`` leaves.
 
     Example:
         >>> import scipy.sparse as sp
@@ -107,7 +108,7 @@ def train_on_cluster(
         ([0, 1, 2, 3], {<Status.CONVERGED: 1>: 4})
     """
     begin = time.perf_counter()
-    check_not_in_loop(client)
+    check_may_wait(client)
     if options.init.tree:
         raise ValueError(
             f"init {options.init.name} starts labels from the solutions of others, which tasks of a cluster "
