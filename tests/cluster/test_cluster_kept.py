@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import types
+import typing
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -50,7 +51,7 @@ def timers(monkeypatch):
 
 
 def test_what_is_used_stays_and_the_oldest_idle_values_go(clock, timers):
-    kept, made = kept_values.Kept(), []
+    kept, made = kept_values.Kept(lasting=2), []
 
     def using(key):
         return kept.using(key, lambda: made.append(key) or key)
@@ -79,7 +80,7 @@ def test_what_is_used_stays_and_the_oldest_idle_values_go(clock, timers):
 
 
 def test_a_value_is_made_once_and_others_do_not_wait_for_it(clock, timers):
-    kept, begun, go, made = kept_values.Kept(), threading.Event(), threading.Event(), []
+    kept, begun, go, made = kept_values.Kept(lasting=2), threading.Event(), threading.Event(), []
 
     def slowly():
         begun.set()
@@ -95,10 +96,43 @@ def test_a_value_is_made_once_and_others_do_not_wait_for_it(clock, timers):
     with ThreadPoolExecutor(4) as pool:
         slow = [pool.submit(use, "slow", slowly) for _ in range(2)]
         assert begun.wait(60)
+        third = pool.submit(use, "third", lambda: "third")  # whose value is made meanwhile
+        assert third.result(60) == "third"
         other = pool.submit(use, "none", lambda: "third")
         assert other.result(60) == "other" and kept.remove("none") == "other"
         go.set()
         assert [one.result(60) for one in slow] == ["slow"] * 2 and made == [1]
+
+
+def test_what_does_not_stay_is_let_go_while_others_use_theirs(clock, timers):
+    """A value may take its time to end."""
+    gone = []
+
+    def shed(value):
+        assert not kept._lock.locked()
+        gone.append(value)
+
+    kept = kept_values.Kept(lasting=1, resting=3, shed=shed)
+    for number in range(5):
+        clock.now += 1
+        with kept.using(number, lambda: number):  # noqa: B023
+            pass
+    assert gone == [0, 1]
+    clock.now += 40
+    timers[-1][1]()
+    assert gone == [0, 1, 2, 3] and kept.remove_idle(4) == 4
+
+
+def test_a_session_that_nobody_uses_is_stopped(clock, timers):
+    """Nobody says that the run of a command is over that was killed."""
+    session: typing.Any = Held({}, None)
+    with tasks._sessions.using("killed", lambda: session):
+        pass
+    tasks._sessions._look()
+    assert not session.stopped.is_set()
+    clock.now += 40
+    tasks._sessions._look()
+    assert session.stopped.is_set() and tasks._sessions.remove("killed") is None
 
 
 class Held:
@@ -150,7 +184,7 @@ def test_a_run_that_trains_is_stopped_however_many_others_train_beside_it(sessio
     assert all(tasks._sessions.remove(f"r{number}") is None for number in range(4))
 
 
-def test_models_of_predictions_side_by_side_are_opened_once_each(tmp_path, monkeypatch):
+def test_four_models_of_predictions_side_by_side_are_opened_once_each(tmp_path, monkeypatch):
     X, pieces, opened = np.eye(4, dtype=np.float32), [], []
     OneVsAllClassifier().fit(X, [0, 1, 2, 3]).save(tmp_path / "m0")
     for number in range(1, 6):
@@ -163,11 +197,16 @@ def test_models_of_predictions_side_by_side_are_opened_once_each(tmp_path, monke
 
     monkeypatch.setattr(predict.LinearModel, "load", counted)
     sha256 = load(tmp_path / "m0").manifest_sha256
-    for name in [f"m{number}" for number in range(6)] * 3:
+    names = [f"m{number}" for number in range(6)]
+    for name in names[:4] * 3 + names[4:]:
         run = predict._Run("run", predict.__version__, tmp_path / name, sha256, 1, False)
         pieces.append(predict._predict_rows(run, predict._Rows(0, 0, X))[0][:, 0].tolist())
-    assert pieces == [[0, 1, 2, 3]] * 18
-    assert sorted(opened) == [f"m{number}" for number in range(6)]
+    assert pieces == [[0, 1, 2, 3]] * 14
+    assert sorted(opened) == names
+    assert [predict._predictors.remove_idle((tmp_path / name, sha256)) is None for name in names] == [
+        *[True] * 2,  # those that were used first
+        *[False] * 4,
+    ]
 
 
 # Training in a worker that does not end before it is stopped.

@@ -6,15 +6,16 @@ import contextlib
 import dataclasses
 import threading
 import time
+import weakref
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
-# Values that are kept though nobody has used them for so many seconds. The tasks of runs that share a worker
-# come in turn, so that for some seconds one of them has none.
-_MOST, _REST = 2, 30
+# Seconds for which values are kept that nobody uses. The tasks of runs that share a worker come in turn, so
+# that for some seconds one of them has none.
+_REST = 30
 
 
 @dataclasses.dataclass
@@ -35,10 +36,15 @@ class _Entry(Generic[Value]):
 class Kept(Generic[Key, Value]):
     """Values that tasks share, the first of which makes them.
 
-    What is used, or was a moment ago, stays. Of the others the two stay that were used last.
+    What is used stays, and for half a minute what was used.
+
+    Args:
+        lasting: how many stay beyond that, those that were used last.
+        resting: how many stay that nobody uses; None for all.
+        shed: called with each value that does not stay.
 
     Example:
-        >>> kept = Kept()
+        >>> kept = Kept(lasting=2)
         >>> with kept.using("a", lambda: [1]) as made, kept.using("a", lambda: [2]) as found:
         ...     made is found
         True
@@ -46,9 +52,12 @@ class Kept(Generic[Key, Value]):
         ([1], None)
     """
 
-    def __init__(self):
+    def __init__(self, lasting: int, resting: int | None = None, shed: Callable[[Value], None] | None = None):
+        self._lasting, self._resting, self._let_go = lasting, resting, shed
         self._entries: dict[Key, _Entry[Value]] = {}
-        self._lock, self._making = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
+        # each as long as somebody makes the value of its key, or waits for it
+        self._making: weakref.WeakValueDictionary[Key, threading.Lock] = weakref.WeakValueDictionary()
         self._waits = False
 
     @contextlib.contextmanager
@@ -56,7 +65,9 @@ class Kept(Generic[Key, Value]):
         """The value of a key, which is made where there is none; None where that gives None."""
         entry = self._taken(key)
         if entry is None:
-            with self._making:  # the others wait for the same one
+            with self._lock:
+                making = self._making.setdefault(key, threading.Lock())
+            with making:  # the others wait for the same one
                 entry = self._taken(key)
                 if entry is None and (value := make()) is not None:
                     entry = self._taken(key, _Entry(value))
@@ -69,7 +80,7 @@ class Kept(Generic[Key, Value]):
             with self._lock:
                 entry.users -= 1
                 entry.left = time.monotonic()
-                self._shed()
+            self._shed()
 
     def remove(self, key: Key) -> Value | None:
         """The value, which is kept no longer; None where there is none."""
@@ -93,20 +104,30 @@ class Kept(Generic[Key, Value]):
             return entry
 
     def _shed(self) -> None:
-        """Those that have rested, but the last ones; and sees to it that the others are looked at later."""
+        """Lets those go that do not stay; not under the lock, since that may last."""
+        with self._lock:
+            gone = self._rested()
+        for value in gone:
+            if self._let_go is not None:
+                self._let_go(value)
+
+    def _rested(self) -> list[Value]:
+        """Those that are kept no longer; and sees to it that the others are looked at later."""
         idle = [(entry.left, key) for key, entry in self._entries.items() if not entry.users]
-        now = time.monotonic()
-        idle = sorted(idle, key=lambda one: one[0])[: max(0, len(idle) - _MOST)]
-        for left, key in idle:
-            if now - left >= _REST:
-                del self._entries[key]
+        idle.sort(key=lambda one: one[0])
+        too_many = 0 if self._resting is None else len(idle) - self._resting
+        now, gone = time.monotonic(), []
+        for number, (left, key) in enumerate(idle[: max(0, len(idle) - self._lasting)]):
+            if now - left >= _REST or number < too_many:
+                gone.append(self._entries.pop(key).value)
             elif not self._waits:
                 self._waits = True
                 timer = threading.Timer(left + _REST - now, self._look)
                 timer.daemon = True
                 timer.start()
+        return gone
 
     def _look(self) -> None:
         with self._lock:
             self._waits = False
-            self._shed()
+        self._shed()

@@ -142,7 +142,7 @@ def _rows_of(pieces: Iterable[Any], model: LinearModel) -> Iterator[_Rows]:
         begun += X.shape[0]
 
 
-_predictors: Kept[tuple[Path, str], Predictor] = Kept()
+_predictors: Kept[tuple[Path, str], Predictor] = Kept(lasting=2, resting=4)
 
 
 def _opened(run: _Run) -> Predictor:

@@ -90,7 +90,13 @@ class Ended:
 NUMBERS = [name for name in LabelResult._fields if name not in ("indices", "values")]
 
 
-_sessions: Kept[str, Session] = Kept()
+def _stop(session: Session | None) -> None:
+    if session is not None:
+        session.stop()
+
+
+# none for ever: a command that is killed does not say that its run is over
+_sessions: Kept[str, Session] = Kept(lasting=0, shed=_stop)
 _stopped: collections.deque[str] = collections.deque(maxlen=64)
 _lock = threading.Lock()
 
@@ -159,11 +165,6 @@ def stop_run(name: str) -> None:
     with _lock:
         _stopped.append(name)
     _stop(_sessions.remove(name))
-
-
-def _stop(session: Session | None) -> None:
-    if session is not None:
-        session.stop()
 
 
 def has_ended(name: str) -> bool:
