@@ -35,6 +35,7 @@ LAYERS = [
             "xmcjax._row_span",
             "xmcjax._settings",
             "xmcjax._sizes",
+            "xmcjax._index_faults",
             "xmcjax._sparse",
             "xmcjax._state_folder",
             "xmcjax._systems",

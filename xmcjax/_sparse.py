@@ -16,22 +16,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+
+from xmcjax._index_faults import Fault, compressed_fault, first_outside
 
 Sparse: TypeAlias = "sp.sparray | sp.spmatrix"
 _MARK = "_xmcjax_checked"
 # Numbers of an array that are looked at together.
 _PART = 1 << 20
-
-
-class Fault(NamedTuple):
-    """What is wrong with a matrix, to be said in a sentence."""
-
-    expected: str
-    found: str
 
 
 def csr(X, name: str = "X") -> Any:
@@ -89,6 +84,8 @@ def csc(X, name: str = "X") -> Any:
 def canonical_csr(X, name: str = "X", *, zeros: bool = True) -> Any:
     """As :func:`csr`, with the columns of a row ascending and none twice; entries of one place are added up.
 
+    Where there are such entries, small whole numbers and truth values become float64.
+
     Args:
         X, name: as there.
         zeros: whether stored zeros are kept.
@@ -97,7 +94,11 @@ def canonical_csr(X, name: str = "X", *, zeros: bool = True) -> Any:
     if X.has_canonical_format and (zeros or X.data.all()):
         return X
     X = X.copy()
-    X.sum_duplicates()
+    X.sort_indices()
+    if not X.has_canonical_format:
+        if X.dtype.kind in "biu" and X.dtype.itemsize < 8:  # in which a sum may wrap around
+            X = X.astype(np.float64)
+        X.sum_duplicates()
     if not zeros:
         X.eliminate_zeros()
     return _passed(X)
@@ -263,54 +264,6 @@ def refuse_masked(X, name: str) -> None:
         )
 
 
-def compressed_fault(
-    indptr: np.ndarray, indices: np.ndarray, entries: int, major: int, minor: int, line: str = "row"
-) -> Fault | None:
-    """What is wrong with compressed rows, or columns; None where their indices may be followed.
-
-    Args:
-        indptr: where each line starts, [major + 1].
-        indices: places in the lines.
-        entries: number of values.
-        major, minor: number of lines, and of places in each.
-        line: what a line is called.
-    """
-    for what, array in (("indptr", indptr), ("indices", indices)):
-        if array.ndim != 1 or array.dtype.kind not in "iu":
-            return Fault(f"{what} of whole numbers in one dimension", f"{array.dtype} {list(array.shape)}")
-    if len(indptr) != major + 1:
-        return Fault(f"{major + 1} offsets in indptr, one more than {line}s", str(len(indptr)))
-    if len(indices) != entries:
-        return Fault(f"as many indices as values, {entries}", str(len(indices)))
-    if indptr[0] != 0:
-        return Fault("an indptr that begins with 0", str(indptr[0]))
-    # neighbours are compared: their differences may wrap around in a narrow or a signed type
-    falls = indptr[1:] < indptr[:-1]
-    if falls.any():
-        at = int(np.argmax(falls))
-        return Fault("an indptr that does not fall", f"{indptr[at + 1]} after {indptr[at]} at {line} {at}")
-    if indptr[-1] > entries:
-        return Fault(f"an indptr that ends with at most {entries}, the number of values", str(indptr[-1]))
-    outside = _first_outside(indices[: int(indptr[-1])], minor)
-    if outside is None:
-        return None
-    at = int(np.searchsorted(indptr, outside, side="right")) - 1
-    return Fault(f"indices from 0 to {minor - 1}", f"{indices[outside]} in {line} {at}")
-
-
-def _first_outside(places: np.ndarray, size: int) -> int | None:
-    """The first place that is below 0 or not below `size`; None where there is none."""
-    if not places.size:
-        return None
-    # one pass for both: as unsigned, what is below 0 is above all else
-    unsigned = places.view(places.dtype.str.replace("i", "u"))
-    # beside a size below 2^(bits − 1) nothing else can be as large
-    if size <= np.iinfo(places.dtype).max and unsigned.max() < size:
-        return None
-    outside = (places < 0) | (places >= size)
-    return int(np.argmax(outside)) if outside.any() else None
-
-
 def _compressed(X, name: str, major: int, minor: int, line: str) -> tuple[np.ndarray, ...]:
     """(data, indices, indptr), without what stands behind the last line."""
     data = _numbers(X.data, name)
@@ -337,7 +290,7 @@ def _blocks(X, name: str, shape: tuple[int, int]) -> Any:
 
 
 def _entries(data, places, name: str, shape: tuple[int, int]) -> Any:
-    """COO of values at (row, column)."""
+    """CSR of values at (row, column), columns ascending; those of one place stay apart, as CSR has them."""
     data = _numbers(data, name)
     index = index_type(*shape, len(data))
     checked = []
@@ -347,13 +300,17 @@ def _entries(data, places, name: str, shape: tuple[int, int]) -> Any:
             fault = Fault(f"{what} of whole numbers in one dimension", f"{array.dtype} {list(array.shape)}")
         elif len(array) != len(data):
             fault = Fault(f"as many {what} as values, {len(data)}", str(len(array)))
-        elif (at := _first_outside(array, size)) is not None:
+        elif (at := first_outside(array, size)) is not None:
             fault = Fault(f"{what} from 0 to {size - 1}", f"{array[at]} at entry {at}")
         else:
             fault = None
         _raise(name, "coo", fault)
         checked.append(array.astype(index, copy=False))
-    return sp.coo_array((data, tuple(checked)), shape=shape)
+    found = sp.coo_array((data, tuple(checked)), shape=shape)
+    found.has_canonical_format = True  # or scipy would add up in the type of the values
+    matrix = sp.csr_array(found)
+    matrix.sort_indices()
+    return matrix
 
 
 def _diagonals(X, name: str, shape: tuple[int, int]) -> Any:

@@ -13,8 +13,9 @@ from collections.abc import Set
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._index_faults import compressed_fault
 from xmcjax._rising import rises_in_rows
-from xmcjax._sparse import Sparse, compressed_fault, is_sparse
+from xmcjax._sparse import Sparse, is_sparse
 from xmcjax.data._archive import Archive, open_npz
 from xmcjax.data._atomic import atomic_write
 from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows

@@ -10,7 +10,8 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._arguments import flag
-from xmcjax._sparse import Sparse, compressed_fault
+from xmcjax._index_faults import compressed_fault
+from xmcjax._sparse import Sparse
 from xmcjax.data._archive import Archive, open_npz
 from xmcjax.data._atomic import atomic_write
 from xmcjax.data._errors import DataFormatError

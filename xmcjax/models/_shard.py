@@ -25,9 +25,9 @@ import scipy.sparse as sp
 
 from xmcjax import _sparse
 from xmcjax._arguments import number, whole_number
+from xmcjax._index_faults import compressed_fault
 from xmcjax._rising import rises_in_rows
 from xmcjax._row_groups import groups, groups_of
-from xmcjax._sparse import compressed_fault
 from xmcjax.models._base import NO_POSITIVES, STATUSES
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._tensors import described, header, reading
