@@ -20,6 +20,7 @@ SOURCES = sorted(path for path in PACKAGE.rglob("*.py"))
 # A module may import what stands lower, and within its own part. Modules that need no JAX come
 # first: data and metrics must not need it either. Models come before inits, one of which reads them.
 LAYERS = [
+    {"xmcjax._index_faults"},
     {
         *("xmcjax._cores", "xmcjax._finite", "xmcjax._exit", "xmcjax._file_kinds", "xmcjax._fork"),
         "xmcjax._file_locks",
@@ -35,7 +36,6 @@ LAYERS = [
             "xmcjax._row_span",
             "xmcjax._settings",
             "xmcjax._sizes",
-            "xmcjax._index_faults",
             "xmcjax._sparse",
             "xmcjax._state_folder",
             "xmcjax._systems",

@@ -84,7 +84,7 @@ def csc(X, name: str = "X") -> Any:
 def canonical_csr(X, name: str = "X", *, zeros: bool = True) -> Any:
     """As :func:`csr`, with the columns of a row ascending and none twice; entries of one place are added up.
 
-    Where there are such entries, small whole numbers and truth values become float64.
+    Where there are such entries, small whole numbers become float64; of truth values the sum is their "or".
 
     Args:
         X, name: as there.
@@ -96,7 +96,7 @@ def canonical_csr(X, name: str = "X", *, zeros: bool = True) -> Any:
     X = X.copy()
     X.sort_indices()
     if not X.has_canonical_format:
-        if X.dtype.kind in "biu" and X.dtype.itemsize < 8:  # in which a sum may wrap around
+        if X.dtype.kind in "iu" and X.dtype.itemsize < 8:  # in which a sum may wrap around
             X = X.astype(np.float64)
         X.sum_duplicates()
     if not zeros:
