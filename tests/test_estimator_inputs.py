@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import inspect
 import warnings
@@ -303,3 +304,26 @@ def test_objects_and_frames_of_numbers_are_features():
     for form in (X.astype(object), X.tolist(), Frame(*X.T)):
         found = estimators.MulticlassSVC(random_state=0).fit(form, y).coef_
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("y", "said"),
+    [
+        (["a", "b", float("nan"), "a"], "all numbers or all texts, found nan in row 2 beside texts$"),
+        (["a", "b", 3, 4.5], "all numbers or all texts, found 3 in row 2 beside texts$"),
+        (
+            np.array(["2020-01-01", "2020-01-02", "NaT", "NaT"], "M8[D]"),
+            "a date in each row, found NaT in row 2$",
+        ),
+        (
+            [datetime.date(2020, 1, 1 + i % 2) for i in range(4)],
+            "found datetime.date.2020, 1, 1. in row 0: give",
+        ),
+        ([[2, 3], [0, 1], [1, 2], [0, 3]], "found 2 in row 0; sklearn.preprocessing.MultiLabelBinarizer"),
+    ],
+    ids=["missing", "numbers", "no-date", "date", "tags"],
+)
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_classes_that_are_none_are_named(name, y, said):
+    with pytest.raises(ValueError, match=f"^y: expected .*{said}"):
+        clone(ESTIMATORS[name]).fit(np.eye(4), y)

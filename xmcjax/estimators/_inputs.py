@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import numpy as np
@@ -139,9 +140,32 @@ def checked_targets(y) -> Any:
         raise ValueError(_TAGS.format(f"texts of shape {list(array.shape)}"))
     if array.ndim == 2 and array.shape[1] == 0:
         raise _no_labels(array)
+    if array.ndim == 1:
+        _refuse_mixtures(y, array)
+    elif array.ndim == 2 and array.shape[1] > 1 and array.dtype.kind in "iu" and isinstance(y, (list, tuple)):
+        rows, columns = np.nonzero((array != 0) & (array != 1))
+        if len(rows):
+            raise ValueError(_TAGS.format(f"{array[rows[0], columns[0]]} in row {rows[0]}"))
     if array.ndim == 2 and array.dtype.kind in "biuf":
         return _sparse.dense(array, "y")
     return y if array is given else array
+
+
+def _refuse_mixtures(y, array: np.ndarray) -> None:
+    """Of a class vector: what NumPy takes for texts beside texts in a list, dates of Python, and no date."""
+    if array.dtype.kind in "US" and isinstance(y, (list, tuple)):
+        row = next((i for i, value in enumerate(y) if not isinstance(value, (str, bytes))), None)
+        if row is not None:
+            found = f"{y[row]!r} in row {row}"
+            raise ValueError(
+                f"y: expected classes that are all numbers or all texts, found {found} beside texts"
+            )
+    elif array.dtype.kind == "M" and np.isnat(array).any():
+        raise ValueError(f"y: expected a date in each row, found NaT in row {np.argmax(np.isnat(array))}")
+    elif array.dtype == object and len(array) and isinstance(array[0], datetime.date):
+        raise ValueError(
+            f"y: expected dates of NumPy, found {array[0]!r} in row 0: give numpy.array(y, 'datetime64[us]')"
+        )
 
 
 def _no_labels(y) -> ValueError:

@@ -43,7 +43,9 @@ def targets(y, sample_weight: np.ndarray | None = None) -> Targets:
     if y.ndim == 2 and y.shape[1] > 1:
         check_classification_targets(y)
         if type_of_target(y, input_name="y") != "multilabel-indicator":
-            raise ValueError("expected a class vector or a matrix of 0 and 1 as y, found other values")
+            wrong = y[(y != 0) & (y != 1)]
+            found = wrong[0] if wrong.size else "other values"
+            raise ValueError(f"expected a class vector or a matrix of 0 and 1 as y, found {found}")
         _refuse(y[(y != 0) & (y != 1)])
         return Targets(sp.csr_array(y), np.arange(y.shape[1]), "dense")
     return _of_classes(*class_numbers(y, sample_weight))
