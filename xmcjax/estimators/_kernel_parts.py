@@ -357,8 +357,8 @@ def least_expected_loss(u: np.ndarray, probabilities: np.ndarray, loss, tree: Hi
 def remedy(dtype) -> str:
     """What to do about fits in this precision that did not converge."""
     less = (
-        "take smaller v, or for a linear kernel features with means of about 0, "
-        "whose products are rounded less"
+        "take smaller v, or for a precomputed kernel values that were made in float64, or for a linear "
+        "kernel features with means of about 0, whose products are rounded less"
     )
     finer = "use float64" if dtype == np.float32 else less
     return f"raise max_iter, max_cg or tol, or {finer}"

@@ -270,8 +270,7 @@ def precomputed(M, dtype=None) -> GivenProducts:
 
     Args:
         M: [n, n], symmetric and positive semidefinite up to the rounding of float32, in which its values may
-            have been made, whatever its dtype. Where this has put an eigenvalue below 0, the diagonal is
-            raised by twice as much.
+            have been made, whatever its dtype.
         dtype: float32 or float64; None keeps that of M.
 
     Raises:
@@ -286,19 +285,17 @@ def precomputed(M, dtype=None) -> GivenProducts:
     if M.shape != (n, n):
         raise ValueError(f"expected a kernel matrix [n, n] of the training points, got shape {list(M.shape)}")
     scale = float(np.max(np.diagonal(M), initial=0))
-    made, rounding = (n * float(np.finfo(dtype).eps) * scale for dtype in (np.float32, M.dtype))
+    rounding = n * float(np.finfo(np.float32).eps) * scale
     skew = float(np.max(np.abs(M - M.T), initial=0))
-    if skew > made:
+    if skew > rounding:
         raise ValueError(f"expected a symmetric kernel matrix, found entries that differ by {skew:.3g}")
     try:
         np.linalg.cholesky(M + rounding * np.eye(n, dtype=M.dtype))
     except np.linalg.LinAlgError:
         least = float(np.linalg.eigvalsh(M)[0])
-        if least < -made:
-            raise ValueError(
-                f"expected a positive semidefinite kernel matrix, found the eigenvalue {least:.3g}"
-            ) from None
-        M = M - 2 * least * np.eye(n, dtype=M.dtype)
+        raise ValueError(
+            f"expected a positive semidefinite kernel matrix, found the eigenvalue {least:.3g}"
+        ) from None
     return GivenProducts(jnp.asarray(M), jnp.asarray(np.diagonal(M).copy()))
 
 
