@@ -212,11 +212,14 @@ def test_workers_that_are_killed_cost_no_label(monkeypatch):
 
         def sink(result):
             found[result.label] = result
-            # chance decides whether one that is killed has a block
+            # chance decides whether one that is killed has a whole block
             again = len(found) % 100 == 50 and not any(len(parts) > 1 for parts in cuts)
             if again or len(found) in (150, 400, 700):
                 killed.append(len(found))
-                dask_processes.kill_one(dask_processes.children(os.getpid()))
+                dask: Any = client
+                tasks, nannies = dask.processing(), dask.cluster.workers.values()
+                busy_ones = [nanny.pid for nanny in nannies if tasks.get(nanny.worker_address) and nanny.pid]
+                dask_processes.kill_one([*busy_ones, *dask_processes.children(os.getpid())])
 
         train_on_cluster(client, X, Y, OneVsAll(), sink, shard_size=50)
     assert killed

@@ -166,7 +166,11 @@ def of_projections():
     yield partial(knapsack, X, 5.0, 0.0, 1.0, -X), ValueError, "radius between -4 and 0, got 5"
     yield partial(knapsack, X, 1.0, 2.0 * X, 1.0), ValueError, "lower <= upper, got 2 and 1"
     yield partial(knapsack, X, 1.0, 0.0, 1.0, X * np.inf), ValueError, "a finite weights, got inf"
-    yield partial(knapsack, X, 1.0, 0.0, 1.0, np.ones(3)), ValueError, r"or, with as many axes, to \(2, 4\)"
+    yield (
+        partial(knapsack, X, 1.0, 0.0, 1.0, np.ones(3)),
+        ValueError,
+        r"or, with as many axes as x, to \(2, 4\)",
+    )
     yield partial(knapsack, X, 1.0, 0.0, 1.0, np.ones((3, 4))), ValueError, r"got shape \(3, 4\)"
     tree = projections.over_tree(simplex)
     yield partial(projections.over_tree, "simplex"), TypeError, "a projection that can be called, got str"
