@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from typing import Any
 
 import dask.config
 import distributed  # here, so that no change of Dask's settings in a test holds its defaults
