@@ -165,15 +165,15 @@ def _address(text: Any) -> str:
 def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """Calls ``function(mesh, *arguments)`` in a new process beside each worker of a Dask cluster.
 
-    The processes join one mesh (:func:`join_mesh`); the one beside the first worker keeps the others together
-    and listens on the address by which its worker is reached. They are new ones because ``jax.distributed``
-    starts once in a process, and before JAX is used. They begin when each worker has a thread for its one: a
-    worker that is busy is waited for, without limit, as any task waits; after 50 s a warning of the logger
-    ``xmcjax.cluster._mesh`` names it. Workers are taken in the order of
-    their addresses, so that two calls do not wait for each other. The processes end with this call, also
-    where it is interrupted or a process of the cluster is killed; where one fails it ends within a minute.
-    Nothing is retried: a solver of classes that are split over processes needs all of them; what has a
-    checkpoint goes on from it in another call.
+    The processes join one mesh (:func:`join_mesh`); the one beside the first worker keeps the others
+    together and listens on the address by which its worker is reached. They are new ones because
+    ``jax.distributed`` starts once in a process, and before JAX is used. They begin when each worker has a
+    thread for its one: a worker that is busy is waited for, without limit, as any task waits; after 50 s a
+    warning of the logger ``xmcjax.cluster._mesh`` names it. Workers are taken in the order of their
+    addresses, so that two calls do not wait for each other. The processes end with this call, also where it
+    is interrupted or a process of the cluster is killed; where one fails it ends within a minute. Nothing
+    is retried: a solver of classes that are split over processes needs all of them; what has a checkpoint
+    goes on from it in another call.
 
     Args:
         client: of the cluster.
