@@ -99,6 +99,7 @@ def test_written_bytes(tmp_path):
     assert path.read_bytes() == b"1,2 2:1.5\n\n 1:2.0 3:0.3333333333333333\n"
     for bad, message in [
         (np.array([1.0, 2.0, 3.0]), r"classes must be integers \[n\], got float64 \[3\]"),
+        (np.eye(3, dtype=int), r"got int64 \[3, 3\]; lists of labels are a sparse matrix, such as scipy"),
         (np.array([1, 2]), "X has 3 rows, but the labels have 2"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -189,5 +189,7 @@ def class_vector(y: np.ndarray) -> np.ndarray:
     """
     classes = array(y, "y")
     if classes.ndim != 1 or classes.dtype.kind not in "iu":
-        raise ValueError(f"classes must be integers [n], got {classes.dtype} {list(classes.shape)}")
+        found = f"{classes.dtype} {list(classes.shape)}"
+        lists = "; lists of labels are a sparse matrix, such as scipy.sparse.csr_matrix(Y)"
+        raise ValueError(f"classes must be integers [n], got {found}{lists if classes.ndim == 2 else ''}")
     return classes.astype(np.int64)
