@@ -193,9 +193,11 @@ def checked_mask(where, shape: tuple[int, ...]) -> jax.Array | None:
     where = jnp.asarray(where)
     if where.dtype != bool:
         raise TypeError(f"expected a boolean mask where, got {where.dtype}")
-    # the last axes of it, one by one: their sizes may be symbols, as in jax.export
-    last = shape[len(shape) - where.ndim :]
-    if where.ndim > len(shape) or any(a not in (1, b) for a, b in zip(where.shape, last, strict=True)):
+    try:
+        fits = jnp.broadcast_shapes(where.shape, shape) == shape  # of symbols too, as in jax.export
+    except ValueError:
+        fits = False
+    if not fits:
         raise ValueError(f"expected a mask where that broadcasts to {shape}, got {where.shape}")
     return where
 
