@@ -39,6 +39,7 @@ LAYERS = [
             "xmcjax._sparse",
             "xmcjax._state_folder",
             "xmcjax._systems",
+            "xmcjax._words",
         ),
     },
     {"xmcjax._arguments", "xmcjax._device_memory", "xmcjax._hierarchy", "xmcjax._labels", "xmcjax._links"}

@@ -164,7 +164,7 @@ def test_fewer_predictions_than_asked_for_count_as_wrong(ask, tmp_path, files):
     lists = [row.split(" ")[0].split(",")[0] or "0" for row in rows]
     path.write_text("".join(f"{label}:1\n" for label in lists))
     result = ask("evaluate", files / "test.txt").done()
-    assert result.err == f"xmcjax: warning: {path} has at most 1 labels a line: the others count as wrong\n"
+    assert result.err == f"xmcjax: warning: {path} has at most 1 label a line: the others count as wrong\n"
     lines = result.out.splitlines()
     assert lines[1].split() == ["@1", "@3", "@5"]
     one, three, five = (float(value) for value in lines[2].split()[1:])

@@ -188,6 +188,18 @@ def test_rows_without_one_class_are_refused(xmcjax, files, tmp_path, system):
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize("system", [name for name in SYSTEMS if name != "one-vs-all"])
+def test_rows_of_one_class_are_refused_where_they_stand(xmcjax, tmp_path, system, beside):
+    data, labels = tmp_path / "data.txt", tmp_path / "labels.txt"
+    data.write_text("2 3\n0:1\n1:1 2:1\n" if beside else "2 3 1\n0 0:1\n0 1:1 2:1\n")
+    labels.write_text("2 1\n0:1\n0:1\n")
+    flags = ("--labels-file", labels) if beside else ()
+    said = xmcjax("train", "--system", system, "--train", data, "--model", tmp_path / "m", *flags)
+    assert "2 rows, 3 features (1.5 non-zeros per row), 1 label (1 in use, 1.00 per row)" in said.out
+    said.refused(f"{labels if beside else data}: expected at least two classes, found one class")
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_directory_with_a_model_is_left_alone(xmcjax, classes, trained, contents, system):
     before = contents(trained(system))

@@ -133,7 +133,7 @@ def test_data_are_checked(name, container):
         ):
             with pytest.raises(ValueError, match=rf"found {found} in row 7, column 2"):
                 call()
-    with pytest.raises(ValueError, match="at least two classes in y, found one class"):
+    with pytest.raises(ValueError, match="y: expected at least two classes, found one class"):
         clone(ours).fit(container(X), 0 * y)
     with pytest.raises(ValueError, match="Unknown label type"):
         clone(ours).fit(container(X), X[:, 0])

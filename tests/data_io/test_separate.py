@@ -446,7 +446,7 @@ def test_a_name_that_promises_another_text_is_not_written_as_xmc(tmp_path, name)
             write()
         assert not out.exists()
     save(out, *found, "svmlight")
-    assert load(out, "svmlight", multilabel=True).describe().startswith("1 rows, 2 features")
+    assert load(out, "svmlight", multilabel=True).describe().startswith("1 row, 2 features")
 
 
 @pytest.mark.parametrize("name", ["table.csv", "table.TSV", "table.xlsx"])
@@ -456,4 +456,4 @@ def test_a_table_is_read_where_its_format_is_named(tmp_path, name):
     for read in (load, load_features, load_labels):
         with pytest.raises(ValueError, match=r"found a table \(\.\w+\): read it with numpy or pandas"):
             read(path)
-    assert load(path, "xmc").describe().startswith("1 rows, 2 features")
+    assert load(path, "xmc").describe().startswith("1 row, 2 features")

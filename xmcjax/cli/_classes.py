@@ -142,7 +142,7 @@ def train(options: ClassOptions, kind: type, system: str, several: bool = False)
             check_stats(options.stats, options.model, options.resume)
         (dataset, beside), test, seconds = _read(options)
         y, n_labels = (
-            class_numbers(options.labels_file or options.train, sp.csr_matrix(dataset.y), several),
+            class_numbers(_place_of_labels(options), sp.csr_matrix(dataset.y), several),
             dataset.n_labels,
         )
         _report.describe_data(dataset)
@@ -158,7 +158,7 @@ def train(options: ClassOptions, kind: type, system: str, several: bool = False)
             text = f"goes on from {checkpoint.folder}"
             _report.print_field("resumed", text, directory=str(checkpoint.folder))
         try:
-            _fit(classifier, data.X, y, options.train, checkpoint, statistics)
+            _fit(classifier, data.X, y, options, checkpoint, statistics)
             if getattr(classifier, "hierarchy", None) is None:  # the classes of a tree are its leaves
                 _report.warn_of_empty(n_labels - len(classifier.classes_), n_labels)
         except OutOfTimeError:
@@ -279,14 +279,24 @@ def _mark(
     }
 
 
+def _place_of_labels(options: ClassOptions) -> Path:
+    """The file that the labels of the rows stand in."""
+    return options.files.place_of_labels(options.train, options.labels_file)[0]
+
+
 def _fit(
-    classifier: Any, X: Any, y: np.ndarray, path: Path, checkpoint: Any, statistics: FitFile | None
+    classifier: Any,
+    X: Any,
+    y: np.ndarray,
+    options: ClassOptions,
+    checkpoint: Any,
+    statistics: FitFile | None,
 ) -> None:
     """Trains; what the estimator warns of becomes warnings of the command.
 
     Raises:
         ValueError: flags that do not fit each other or the data, under their names, or data that cannot be
-            trained on, under the name of the file.
+            trained on, under the name of the file that they stand in.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)  # ConvergenceWarning is one
@@ -298,9 +308,11 @@ def _fit(
             if os.environ.get("XMCJAX_TRACEBACK") == "1":
                 raise
             name, colon, text = str(error).partition(": ")
-            of_flag = colon and name in classifier.get_params(False)
-            place = flag_of(name, None) if of_flag else str(path)
-            raise ValueError(f"{place}: {text if of_flag else error}") from error
+            places = {name: flag_of(name, None) for name in classifier.get_params(False)}
+            places |= {"X": options.train, "y": _place_of_labels(options)}
+            if colon and name in places:
+                raise ValueError(f"{places[name]}: {text}") from error
+            raise ValueError(f"{options.train}: {error}") from error
     for warning in caught:
         _report.warn(str(warning.message))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
+from xmcjax._words import counted
 from xmcjax.metrics import RANKING_METRICS
 
 if TYPE_CHECKING:
@@ -150,14 +151,14 @@ def print_test(Y_true, labels: np.ndarray, part: str = "") -> None:
         part: which labels were trained, if not all.
     """
     n_rows = Y_true.shape[0]
-    print_field("test", f"per cent of {n_rows:,} rows{part}", rows=n_rows)
+    print_field("test", f"per cent of {counted(n_rows, 'row')}{part}", rows=n_rows)
     print_metrics(Y_true, labels, TEST_K, {"P": RANKING_METRICS["P"]})
 
 
 def describe_shares(shares: Sequence[Share]) -> str:
     """The processes of NUMA nodes."""
     return "a process on each of " + ", ".join(
-        f"node {s.node.number} ({s.threads} thread{'s' * (s.threads > 1)})" for s in shares
+        f"node {s.node.number} ({counted(s.threads, 'thread')})" for s in shares
     )
 
 

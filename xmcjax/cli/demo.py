@@ -12,6 +12,7 @@ import tyro
 
 from xmcjax._arguments import job_count
 from xmcjax._options import SHARED
+from xmcjax._words import counted
 from xmcjax.cli import _report, _training
 from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._options import Directory, described
@@ -66,7 +67,7 @@ def run(options: Options) -> None:
     labels = _training.best_labels(model, model.transforms().apply(demo.X_test), max(_KS), trainer.threads)
     seconds = time.perf_counter() - begin
     _report.print_field(
-        "prediction", f"{seconds:.2f} s for {len(labels):,} rows", seconds=seconds, rows=len(labels)
+        "prediction", f"{seconds:.2f} s for {counted(len(labels), 'row')}", seconds=seconds, rows=len(labels)
     )
     metrics = {name: RANKING_METRICS[name] for name in ("P", "top")}
     _report.print_lines(

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 import tyro
 
 from xmcjax._arguments import whole_number
+from xmcjax._words import counted
 from xmcjax.cli import _report
 from xmcjax.cli._data import read
 from xmcjax.cli._data_options import AUTO, DataOptions, PredictionFormatName, Source
@@ -152,13 +153,15 @@ def run(options: Options) -> None:
     if longest == 0:
         raise DataFormatError(options.predictions, None, None, "predictions", "none in any line")
     if longest < min(max(ks), truth.n_labels):
-        _report.warn(f"{options.predictions} has at most {longest} labels a line: the others count as wrong")
+        _report.warn(
+            f"{options.predictions} has at most {counted(longest, 'label')} a line: the others count as wrong"
+        )
     if longest < max(ks):
         # Beyond the labels of a row no column changes what is compared, and there may be very many.
         columns = min(max(ks), max(longest, int(np.diff(truth.y.indptr).max())))
         padding = ((0, 0), (0, columns - longest))
         labels = np.pad(labels, padding, constant_values=-1)
-    found = f"{truth.n_rows:,}, {truth.n_labels:,} labels"
+    found = f"{truth.n_rows:,}, {counted(truth.n_labels, 'label')}"
     _report.print_field("rows", found, rows=truth.n_rows, labels=truth.n_labels)
     _report.print_metrics(truth.y, labels, ks)
     if q is not None:
@@ -226,7 +229,7 @@ def _print_thresholds(
     found = {"miF1": 100 * micro_f1(Y, predicted), "maF1": 100 * macro_f1(Y, predicted)}
     known = int(np.isfinite(limits).sum())
     text = ", ".join(f"{name} {value:.2f}" for name, value in found.items())
-    text += f", with thresholds of {known:,} labels found on {n_rows:,} rows"
+    text += f", with thresholds of {counted(known, 'label')} found on {counted(n_rows, 'row')}"
     _report.print_field("thresholds", text, **found, labels=known, rows=n_rows)
 
 

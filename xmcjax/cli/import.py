@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from xmcjax._words import counted
 from xmcjax.cli import _report
 from xmcjax.cli._options import Directory, File, check_uncompressed, one_of, parse_size
 from xmcjax.cli._streams import seekable
@@ -52,7 +53,7 @@ def run(options: Options) -> None:
             if not str(error).startswith("bias: "):
                 raise
             raise ValueError(f"--{error}") from error
-    found = f"{model.n_features:,} features, {model.n_labels:,} labels, {model.dtype}"
+    found = f"{counted(model.n_features, 'feature')}, {counted(model.n_labels, 'label')}, {model.dtype}"
     dtype = model.dtype.name
     _report.print_field("problem", found, features=model.n_features, labels=model.n_labels, dtype=dtype)
     density = model.density()

@@ -11,6 +11,7 @@ import numpy as np
 import tyro
 
 from xmcjax._arguments import whole_number
+from xmcjax._words import counted
 from xmcjax.cli import _report
 from xmcjax.cli._options import Directory, File
 from xmcjax.cli._runs import known_runs, version_and_seconds
@@ -52,7 +53,7 @@ def run(options: Options) -> None:
     known = open_model(options.model, options.label, options.vocabulary, partial=True)
     system, model, meta, names = known.system, known.model, known.meta, known.names
     _report.print_field("system", system)
-    sizes = f"{meta['n_features']:,} features, {meta['n_labels']:,} labels, {meta['dtype']}"
+    sizes = f"{counted(meta['n_features'], 'feature')}, {counted(meta['n_labels'], 'label')}, {meta['dtype']}"
     _report.print_field(
         "problem", sizes, features=meta["n_features"], labels=meta["n_labels"], dtype=meta["dtype"]
     )

@@ -15,6 +15,7 @@ import tyro
 
 from xmcjax._arguments import whole_number
 from xmcjax._memory import size, usable_memory
+from xmcjax._words import counted
 from xmcjax.cli import _report, _training
 from xmcjax.cli import train as _train
 from xmcjax.cli._data import check_numbers, of_file, read_training
@@ -146,8 +147,9 @@ def _parsed(text: str) -> Shape:
 
 def _described(shape: Shape) -> str:
     return (
-        f"{shape.rows:,} rows, {shape.features:,} features, {shape.labels:,} labels, "
-        f"{shape.entries:,} entries of features, {shape.positives:,} of labels"
+        f"{counted(shape.rows, 'row')}, {counted(shape.features, 'feature')}, "
+        f"{counted(shape.labels, 'label')}, {shape.entries:,} entries of features, "
+        f"{shape.positives:,} of labels"
     )
 
 
@@ -195,15 +197,17 @@ def _print(
             share = 1 / all_threads  # the tasks of all labels are many more than those that were made
         seconds = found.seconds * threads * share
     _report.print_field(
-        "tasks", f"{tasks:,} of at most {min(options.shard_size, shape.labels):,} labels", count=tasks
+        "tasks",
+        f"{tasks:,} of at most {counted(min(options.shard_size, shape.labels), 'label')}",
+        count=tasks,
     )
     _report.print_field(
         "sample",
-        f"{found.sample:,} labels trained, {found.spent:.1f} s",
+        f"{counted(found.sample, 'label')} trained, {found.spent:.1f} s",
         labels=found.sample,
         seconds=found.spent,
     )
-    where = f"{threads} thread{'s' * (threads > 1)}"
+    where = counted(threads, "thread")
     if options.workers > 1:
         where = f"{options.workers} workers of {where} like those here"
     text = f"about {_duration(seconds)} of training with {where}"

@@ -16,6 +16,7 @@ import tyro
 from xmcjax._arguments import job_count
 from xmcjax._links import link_of
 from xmcjax._options import SHARED
+from xmcjax._words import counted
 from xmcjax.cli import _report
 from xmcjax.cli._cluster import ClusterOptions
 from xmcjax.cli._data import check_beside, of_file, read_features, transformed
@@ -153,7 +154,7 @@ def run(options: Options) -> None:
             most = max(most, int((labels >= 0).sum(axis=1).max()))
             n_rows += len(labels)
             bar.update(len(labels))
-    written = f"{options.out} ({n_rows:,} rows, {most} labels per row)"
+    written = f"{options.out} ({counted(n_rows, 'row')}, {counted(most, 'label')} per row)"
     _report.print_field(
         "predictions", written, stream, file=str(options.out), rows=n_rows, labels_per_row=most
     )

@@ -14,6 +14,7 @@ from xmcjax._arguments import whole_number
 from xmcjax._memory import size, usable_memory
 from xmcjax._options import flag_of
 from xmcjax._range import check_range
+from xmcjax._words import counted
 from xmcjax.cli import _report, _training
 from xmcjax.cli._cache import compilation_cache
 from xmcjax.cli._cluster import ClusterOptions, TrainingFiles, check_workers_read
@@ -250,7 +251,7 @@ def _print_plan(options: Options, threads: int, shape: Shape, here: int | None) 
     shards = -(-shape.labels // options.shard_size)
     _report.print_field(
         "plan",
-        f"about {size(needed)} of memory, {shards:,} shard{'s' * (shards > 1)}; `xmcjax plan` says how long",
+        f"about {size(needed)} of memory, {counted(shards, 'shard')}; `xmcjax plan` says how long",
         bytes=needed,
         shards=shards,
     )

@@ -14,6 +14,7 @@ import numpy as np
 from xmcjax import _sparse
 from xmcjax._arguments import name_of, whole_number
 from xmcjax._sparse import Sparse, is_sparse
+from xmcjax._words import counted
 from xmcjax.data._arrow import load_arrow, load_parquet, table_pieces
 from xmcjax.data._arrow_writer import save_arrow, save_parquet
 from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows, dense_features
@@ -90,11 +91,11 @@ class Dataset(NamedTuple):
         """Sizes in one line."""
         rows = max(self.n_rows, 1)
         nonzeros = f"{self.X.nnz / rows:.1f} non-zeros per row" if is_sparse(self.X) else "dense"
-        text = f"{self.n_rows:,} rows, {self.n_features:,} features ({nonzeros}), "
+        text = f"{counted(self.n_rows, 'row')}, {counted(self.n_features, 'feature')} ({nonzeros}), "
         if not self.multilabel:
-            return text + f"{self.n_labels:,} classes"
+            return text + ("1 class" if self.n_labels == 1 else f"{self.n_labels:,} classes")
         used = np.unique(self.y.indices).size
-        return text + f"{self.n_labels:,} labels ({used:,} in use, {self.y.nnz / rows:.2f} per row)"
+        return text + f"{counted(self.n_labels, 'label')} ({used:,} in use, {self.y.nnz / rows:.2f} per row)"
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the data themselves: equal for equal data, whatever file they came from.

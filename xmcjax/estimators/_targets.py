@@ -132,7 +132,7 @@ def class_numbers(y, sample_weight: np.ndarray | None = None) -> tuple[np.ndarra
         check_classification_targets(np.repeat(classes, 2))
     present = number if sample_weight is None else number[sample_weight > 0]
     if np.count_nonzero(np.bincount(present)) < 2:
-        raise ValueError("expected at least two classes in y, found one class")
+        raise ValueError("y: expected at least two classes, found one class")
     return classes, number
 
 
