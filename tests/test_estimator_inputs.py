@@ -231,7 +231,9 @@ def test_a_single_object_as_weights_is_named_by_its_type(name):
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-@pytest.mark.parametrize(("classes", "found"), [(["a", 1], "'a' and 1"), (["a", None], "'a' and None")])
+@pytest.mark.parametrize(
+    ("classes", "found"), [(["a", 1], "1 in row 1 beside texts"), (["a", None], "None in row 1")]
+)
 def test_classes_of_several_kinds_are_refused(name, classes, found):
     with pytest.raises(ValueError, match=rf"^y: expected classes that are all .*, found {found}$"):
         getattr(estimators, name)().fit(np.eye(4), np.array(classes * 2, object))
@@ -306,6 +308,25 @@ def test_objects_and_frames_of_numbers_are_features():
         np.testing.assert_array_equal(found, expected)
 
 
+class Missing:
+    """As pandas.NA, which says of no comparison whether it is true."""
+
+    def __eq__(self, other):
+        return self
+
+    __ne__ = __lt__ = __gt__ = __eq__  # pyright: ignore[reportAssignmentType]
+    __hash__ = object.__hash__
+
+    def __bool__(self):
+        raise TypeError("boolean value of NA is ambiguous")
+
+    def __repr__(self):
+        return "<NA>"
+
+
+MISSING = Missing()
+
+
 @pytest.mark.parametrize(
     ("y", "said"),
     [
@@ -320,8 +341,26 @@ def test_objects_and_frames_of_numbers_are_features():
             "found datetime.date.2020, 1, 1. in row 0: give",
         ),
         ([[2, 3], [0, 1], [1, 2], [0, 3]], "found 2 in row 0; sklearn.preprocessing.MultiLabelBinarizer"),
+        (np.array(["a", "b", 3, "a"], object), "all numbers or all texts, found 3 in row 2 beside texts$"),
+        (np.array([[1], [2], ["a"], [2]], object), "all texts, found 'a' in row 2 beside numbers$"),
+        (np.array([True, 2, True, 2], object), "all texts, found 2 in row 1 beside truth values$"),
+        (["a", "b", MISSING, "a"], "all numbers or all texts, found <NA> in row 2$"),
+        ([MISSING, 1, 2, 1], "all numbers or all texts, found <NA> in row 0$"),
+        (np.array(["a", np.nan, "b", "a"], object), "all numbers or all texts, found nan in row 1$"),
+        ([1, 2, None, 1], "all numbers or all texts, found None in row 2$"),
+        (np.array([1, 2, 1, 2], object), r"objects that are numbers: give y.astype\(int\)$"),
+        (np.array([1, 2.5, 1, 2], object), r"objects that are numbers: give y.astype\(float\)$"),
+        (np.array([True, False] * 2, object), r"objects that are truth values: give y.astype\(bool\)$"),
+        (np.array([[0, 1], [1, 0]] * 2, object), r"objects that are numbers: give y.astype\(int\)$"),
+        (np.array([[0, 1], [1, MISSING]] * 2, object), "a label matrix of 0 and 1, found <NA> in row 1;"),
+        (np.array([[0, 1], [1, None]] * 2, object), "a label matrix of 0 and 1, found None in row 1;"),
+        (np.array([[0, 1], [1, 2]] * 2, object), "a label matrix of 0 and 1, found 2 in row 1;"),
     ],
-    ids=["missing", "numbers", "no-date", "date", "tags"],
+    ids=[
+        *("missing", "numbers", "no-date", "date", "tags", "object-numbers", "object-texts", "object-truth"),
+        *("NA", "NA-first", "object-nan", "None", "objects", "objects-float", "objects-bool"),
+        *("object-matrix", "matrix-NA", "matrix-None", "matrix-numbers"),
+    ],
 )
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_classes_that_are_none_are_named(name, y, said):

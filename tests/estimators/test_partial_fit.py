@@ -169,6 +169,9 @@ def test_classes_that_do_not_go_on():
         OneVsAllClassifier().partial_fit(X, y, classes=[0, 1, 2])
     with pytest.raises(ValueError, match=r"^classes: expected a vector of classes, found shape \[1, 4\]"):
         OneVsAllClassifier().partial_fit(X, y, classes=[[0, 1, 2, 3]])
+    for classes, found in ((["0", None], "None in place 1"), (["0", 1], "1 in place 1 beside texts")):
+        with pytest.raises(ValueError, match=f"^classes: .* all numbers or all texts, found {found}$"):
+            OneVsAllClassifier().partial_fit(X, y.astype(str), classes=np.array(classes, object))
     with pytest.raises(ValueError, match=r"^y: expected a class vector, as in the last fit"):
         model.partial_fit(X, np.eye(5, dtype=int)[y])
     with pytest.raises(ValueError, match="at least two classes"):

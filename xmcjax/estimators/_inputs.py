@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import numbers
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from sklearn.utils.validation import validate_data
 from xmcjax import _sparse
 from xmcjax._feature_order import moved, places_of
 from xmcjax.data import fit_transforms
+from xmcjax.estimators._targets import kind_of_object, refuse_kinds
 
 DTYPES = (np.float64, np.float32)
 # Kinds of values that are no texts or dates; of them scikit-learn refuses what is no real number.
@@ -140,7 +141,11 @@ def checked_targets(y) -> Any:
         raise ValueError(_TAGS.format(f"texts of shape {list(array.shape)}"))
     if array.ndim == 2 and array.shape[1] == 0:
         raise _no_labels(array)
-    if array.ndim == 1:
+    if array.dtype == object and array.ndim == 2 and array.shape[1] > 1:
+        _refuse_object_matrix(array)
+    elif array.dtype == object and array.ndim in (1, 2):
+        _refuse_objects(array.ravel())
+    elif array.ndim == 1:
         _refuse_mixtures(y, array)
     elif array.ndim == 2 and array.shape[1] > 1 and array.dtype.kind in "iu" and isinstance(y, (list, tuple)):
         rows, columns = np.nonzero((array != 0) & (array != 1))
@@ -152,7 +157,7 @@ def checked_targets(y) -> Any:
 
 
 def _refuse_mixtures(y, array: np.ndarray) -> None:
-    """Of a class vector: what NumPy takes for texts beside texts in a list, dates of Python, and no date."""
+    """Of a class vector: what NumPy takes for texts beside texts in a list, and no date."""
     if array.dtype.kind in "US" and isinstance(y, (list, tuple)):
         row = next((i for i, value in enumerate(y) if not isinstance(value, (str, bytes))), None)
         if row is not None:
@@ -162,10 +167,32 @@ def _refuse_mixtures(y, array: np.ndarray) -> None:
             )
     elif array.dtype.kind == "M" and np.isnat(array).any():
         raise ValueError(f"y: expected a date in each row, found NaT in row {np.argmax(np.isnat(array))}")
-    elif array.dtype == object and len(array) and isinstance(array[0], datetime.date):
-        raise ValueError(
-            f"y: expected dates of NumPy, found {array[0]!r} in row 0: give numpy.array(y, 'datetime64[us]')"
-        )
+
+
+def _refuse_objects(classes: np.ndarray) -> None:
+    """Of classes that are objects, [n]: all but texts, which are the one kind that has no other dtype."""
+    refuse_kinds(classes, "y", "row")
+    kind = kind_of_object(classes[0]) if len(classes) else "texts"
+    if kind in ("numbers", "truth values"):
+        raise _of_objects(classes, kind)
+
+
+def _refuse_object_matrix(matrix: np.ndarray) -> None:
+    """Of a label matrix of objects, which holds no texts: all of them."""
+    for row, values in enumerate(matrix):
+        for value in values:
+            if kind_of_object(value) is None or value not in (0, 1):
+                raise ValueError(_TAGS.format(f"{value!r} in row {row}"))
+    raise _of_objects(matrix, "numbers")
+
+
+def _of_objects(array: np.ndarray, kind: str) -> ValueError:
+    whole = all(isinstance(value, numbers.Integral) for value in array.flat)
+    dtype = "bool" if kind == "truth values" else "int" if whole else "float"
+    return ValueError(
+        f"y: expected an array of numbers or of texts, found one of objects that are {kind}: give "
+        f"y.astype({dtype})"
+    )
 
 
 def _no_labels(y) -> ValueError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import numbers
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -60,14 +62,16 @@ def more_targets(y, classes, sample_weight: np.ndarray | None, before: np.ndarra
         before: classes or labels that a classifier has already, ascending; None for none.
 
     Raises:
-        ValueError: as there; classes of y that are neither in `classes`, where that is given, nor in
-            `before`; fewer columns than labels before.
+        ValueError: as there; `classes` of several kinds, or a missing one; classes of y that are neither in
+            `classes`, where that is given, nor in `before`; fewer columns than labels before.
         TypeError: numbers or truth values among texts, or one among the other.
     """
     if classes is not None:
         classes = _sparse.array(classes, "classes")
         if classes.ndim != 1:
             raise ValueError(f"classes: expected a vector of classes, found shape {list(classes.shape)}")
+        if classes.dtype == object:
+            refuse_kinds(classes, "classes", "place")
     if sp.issparse(y) or (y.ndim == 2 and y.shape[1] > 1):
         problems = targets(y, sample_weight)
         count = problems.Y.shape[1]
@@ -111,23 +115,15 @@ def class_numbers(y, sample_weight: np.ndarray | None = None) -> tuple[np.ndarra
     """The classes of a class vector, ascending, and the number of each row's among them.
 
     Raises:
-        ValueError: y of two dimensions, numbers that are no classes, classes of several kinds, or fewer than
-            two classes (in rows of weight above 0).
+        ValueError: y of two dimensions, numbers that are no classes, or fewer than two classes (in rows of
+            weight above 0).
     """
     y = column_or_1d(y, warn=True)
     counted = _counted(y)
     if counted is not None:
         classes, number = counted
     else:
-        try:
-            classes, number = np.unique(y, return_inverse=True)
-        except TypeError:  # they have no order
-            other = [value for value in y if type(value) is not type(y[0])]
-            found = f"{y[0]!r} and {other[0]!r}" if other else repr(y[0])
-            raise ValueError(
-                f"y: expected classes that are all numbers or all texts, found {found}"
-            ) from None
-    if counted is None:
+        classes, number = np.unique(y, return_inverse=True)
         # each class twice: where most classes have one row, as is usual here, it warns of a regression
         check_classification_targets(np.repeat(classes, 2))
     present = number if sample_weight is None else number[sample_weight > 0]
@@ -150,6 +146,41 @@ def _counted(y: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     if len(classes) < len(there):
         place = (np.cumsum(there) - 1)[place]
     return (classes.astype(wide) + wide(low)).astype(y.dtype), place
+
+
+def refuse_kinds(classes: np.ndarray, name: str, place: str) -> None:
+    """ValueError where classes that are objects, [n], are of several kinds, or one is missing or no class.
+
+    Args:
+        classes: numbers, truth values or texts, if they are right.
+        name: of the argument.
+        place: what the number of a class says: "row" or "place".
+    """
+    if set(map(type, classes)) <= {str}:
+        return
+    kinds = [kind_of_object(value) for value in classes]
+    wrong = next((i for i, kind in enumerate(kinds) if kind is None or kind != kinds[0]), None)
+    if wrong is None:
+        return
+    value, kind = classes[wrong], kinds[wrong]
+    found = f"{value!r} in {place} {wrong}"
+    # a date that is missing equals nothing, itself included
+    if isinstance(value, (datetime.date, np.datetime64)) and value == value:
+        remedy = f"give numpy.array({name}, 'datetime64[us]')"
+        raise ValueError(f"{name}: expected dates of NumPy, found {found}: {remedy}")
+    beside = "" if kind is None else f" beside {kinds[0]}"
+    raise ValueError(f"{name}: expected classes that are all numbers or all texts, found {found}{beside}")
+
+
+def kind_of_object(value) -> str | None:
+    """What a class that is an object is; None where it is missing, or neither a number nor a text."""
+    if isinstance(value, str):
+        return "texts"
+    if isinstance(value, bytes):
+        return "bytes"
+    if isinstance(value, (bool, np.bool_)):
+        return "truth values"
+    return "numbers" if isinstance(value, numbers.Real) and value == value else None
 
 
 def _refuse(values: np.ndarray) -> None:
