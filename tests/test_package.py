@@ -42,7 +42,14 @@ LAYERS = [
             "xmcjax._words",
         ),
     },
-    {"xmcjax._arguments", "xmcjax._device_memory", "xmcjax._hierarchy", "xmcjax._labels", "xmcjax._links"}
+    {
+        "xmcjax._arguments",
+        "xmcjax._array_methods",
+        "xmcjax._device_memory",
+        "xmcjax._hierarchy",
+        "xmcjax._labels",
+        "xmcjax._links",
+    }
     | {"xmcjax._sample_weight"},
     {"xmcjax._feature_order", "xmcjax._options", "xmcjax._used_columns"},
     {"xmcjax._topology", "xmcjax._platform"},

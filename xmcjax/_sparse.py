@@ -214,6 +214,17 @@ def widened(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32) if array.dtype.isbuiltin == 2 and "float" in array.dtype.name else array
 
 
+def in_byte_order(array: Any) -> Any:
+    """An array of NumPy in the byte order of this machine; anything else as it is, a list with its arrays.
+
+    JAX takes the bytes of an array for numbers of its own order.
+    """
+    if isinstance(array, (list, tuple)):
+        return [in_byte_order(part) for part in array]
+    other = isinstance(array, np.ndarray) and not array.dtype.isnative
+    return array.astype(array.dtype.newbyteorder("=")) if other else array
+
+
 def dense(X, name: str = "X") -> np.ndarray:
     """An array of real numbers, in the byte order of this machine.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 
 import chex
 import jax
@@ -11,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support import calls_formulas, calls_parts
+from tests.support.calls import Table
 from tests.support.functions import FUNCTIONS, ROWS
 from xmcjax.native import twins
 
@@ -20,6 +23,12 @@ PATHS += [(name, "twins") for name in FUNCTIONS if name.startswith("projection")
 # each of them gives: of JAX's own derivatives, and of transformations, one loss tells as much.
 OF_ROWS = [name for name in FUNCTIONS if not name.startswith(("margin loss", "slopes of"))]
 OF_ROWS += ["margin loss logistic", "slopes of logistic"]
+
+
+TABLE = Table()
+for calls in (calls_formulas, calls_parts):
+    calls.add(TABLE)
+FORMULAS = [name for name in TABLE if name.split(".")[1] in ("losses", "penalties", "projections")]
 
 
 def floats(arguments):
@@ -177,3 +186,20 @@ def test_nothing_is_no_number_on_the_way(name):
         slope = functools.partial(gradient(name), rest=rest, target=target)
         value, change = jax.jvp(lambda *given: slope(given), tuple(given), tuple(given))
     chex.assert_tree_all_finite((value, change))
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_lists_and_other_byte_orders_are_the_same_numbers(name):
+    function, arguments = TABLE[name].function, TABLE[name].arguments
+    if not arguments:
+        names = inspect.signature(function.func).parameters
+        function, arguments = function.func, dict(zip(names, function.args, strict=True))
+    arrays = {key: a for key, a in arguments.items() if isinstance(a, np.ndarray)}
+    assert arrays
+    expected = function(**arguments)
+    for key, array in arrays.items():
+        other = array.astype(array.dtype.newbyteorder())
+        # JAX may know the shape and dtype of a second call
+        for given in (other, other, array.tolist(), [*other]):
+            found = function(**arguments | {key: given})
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

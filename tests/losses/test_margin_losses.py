@@ -54,6 +54,11 @@ def test_a_loss_of_ones_own_is_its_value():
     np.testing.assert_allclose(ours.score_grad(m, y), -y * np.exp(-y * m), rtol=1e-15)
     np.testing.assert_allclose(ours.score_curv(m, y), np.exp(-y * m), rtol=1e-15)
     assert ours.native is None
+    for given in (m.tolist(), np.asarray(m).astype(">f8")):
+        np.testing.assert_array_equal(ours.value(given), ours.value(m))
+        np.testing.assert_array_equal(ours.grad(given), ours.grad(m))
+    with pytest.raises(TypeError, match="^m: expected an array of real numbers, found values of type <U1$"):
+        ours.value(["a"])
 
 
 def test_targets_of_the_mean_separating_start():

@@ -15,8 +15,6 @@ from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.penalties import PENALTIES
 from xmcjax.projections import PROJECTIONS
 
-# JAX takes the bytes of an array of NumPy in the other order for numbers; these methods take arrays of JAX.
-_OF_JAX = ("m = other byte order", "w = other byte order")
 # parents and children of a tree: leaves 1 to 4, whose root is 0
 EDGES = [(0, 5), (0, 6), (5, 1), (5, 2), (6, 3), (6, 4)]
 # A score of −∞ is no prediction, and one of +∞ is above all; classes may be of any kind; a matrix alone has
@@ -37,7 +35,7 @@ def add(table: Table) -> None:
         table.add(f"projections.{name}", function, by_signature(function, values), host=False)
     for kind in PENALTIES.values():
 
-        @table.of(f"penalties.{kind.__name__}", dict(kind=kind), host=False, unasked=_OF_JAX)
+        @table.of(f"penalties.{kind.__name__}", dict(kind=kind), host=False)
         def valued(kind, w=SCORES, **options):
             return kind(**options).value(w)
 
@@ -64,7 +62,7 @@ def _losses(table: Table) -> None:
             place = -(SCORES**2) / 20 if method == "conjugate" else SCORES
             arguments = dict(m=place) | dataclasses.asdict(loss)
             name = f"losses.{type(loss).__name__}.{method}"
-            table.add(name, asked, arguments, host=False, unasked=_OF_JAX)
+            table.add(name, asked, arguments, host=False)
 
 
 def _metrics(table: Table) -> None:

@@ -139,6 +139,7 @@ def checked(scores, labels, where) -> tuple[jax.Array, jax.Array, jax.Array | No
     scores = checked_scores("scores", scores)
     if not hasattr(labels, "dtype"):
         labels = _sparse.array(labels, "labels")
+    labels = _sparse.in_byte_order(labels)
     if not jnp.issubdtype(labels.dtype, jnp.integer):
         raise TypeError(f"expected integer labels, got {labels.dtype}")
     if labels.shape != scores.shape[:-1]:
@@ -157,7 +158,7 @@ def checked_scores(name: str, scores) -> jax.Array:
     """[..., m] of floating point numbers, m ≥ 1."""
     check_threads_of_jax()
     _sparse.refuse_no_array(scores, name)
-    scores = jnp.asarray(scores)
+    scores = jnp.asarray(_sparse.in_byte_order(scores))
     if not jnp.issubdtype(scores.dtype, jnp.floating):
         raise TypeError(f"expected {name} of a floating point dtype, got {scores.dtype}")
     if scores.ndim == 0 or scores.shape[-1] == 0:
@@ -168,7 +169,7 @@ def checked_scores(name: str, scores) -> jax.Array:
 def checked_targets(targets, name: str, values: jax.Array) -> jax.Array:
     """Real numbers of the shape of the values, which have this name."""
     _sparse.refuse_no_array(targets, "targets")
-    targets = jnp.asarray(targets)
+    targets = jnp.asarray(_sparse.in_byte_order(targets))
     if not (jnp.issubdtype(targets.dtype, jnp.integer) or jnp.issubdtype(targets.dtype, jnp.floating)):
         raise TypeError(f"expected targets of real numbers, got {targets.dtype}")
     if targets.shape != values.shape:
@@ -220,7 +221,7 @@ def checked_k(k, scores) -> int:
 def checked_row_number(name: str, value, labels) -> jax.Array:
     """A real number for each row, [...]."""
     check_threads_of_jax()
-    value = jnp.asarray(value)
+    value = jnp.asarray(_sparse.in_byte_order(value))
     if not jnp.issubdtype(value.dtype, jnp.floating):
         raise TypeError(f"expected {name} of a floating point dtype, got {value.dtype}")
     shape = (labels if hasattr(labels, "shape") else _sparse.array(labels, "labels")).shape

@@ -13,11 +13,13 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from xmcjax._array_methods import methods_take_arrays
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax.native import id_number
 
 
 @methods_need_threads_of_jax
+@methods_take_arrays
 @dataclasses.dataclass(frozen=True)
 class LaneLoss:
     """ℓ(s, y), convex in the score s, for a target y = ±1.
@@ -42,7 +44,7 @@ class LaneLoss:
     def __init_subclass__(cls, *, native: bool = False, **options):
         super().__init_subclass__(**options)
         cls.native = id_number("loss", cls.name) if native else None
-        methods_need_threads_of_jax(cls)
+        methods_need_threads_of_jax(methods_take_arrays(cls))
 
     @property
     def most_curvature(self) -> float:

@@ -226,8 +226,7 @@ class Hinge(MarginLoss):
     def conjugate(self, dual):
         # φ*(u) = u for −1 ≤ u ≤ 0
         dual = _real(dual)
-        # The product has the native byte order; JAX ignores that of an array in a second call of one shape.
-        return jnp.where((dual < -1) | (dual > 0), jnp.inf, 1 * dual)
+        return jnp.where((dual < -1) | (dual > 0), jnp.inf, dual)
 
 
 #: By name.

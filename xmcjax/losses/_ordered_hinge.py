@@ -86,7 +86,7 @@ def ordered_hinge_conjugate(duals, labels, beta, *, where=None) -> jax.Array:
 
 def _checked_beta(beta, scores: jax.Array) -> jax.Array:
     """β [q], falling and not negative where it is known, in the dtype of the computation."""
-    beta = beta if isinstance(beta, jax.Array) else _sparse.array(beta, "beta")
+    beta = beta if isinstance(beta, jax.Array) else _sparse.in_byte_order(_sparse.array(beta, "beta"))
     if not (jnp.issubdtype(beta.dtype, jnp.floating) or jnp.issubdtype(beta.dtype, jnp.integer)):
         raise TypeError(f"expected beta of real numbers, got {beta.dtype}")
     m = scores.shape[-1]

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from xmcjax import _sparse
 from xmcjax._range import check_range
 from xmcjax.losses._classes import Rows, accumulator, checked_k, checked_scores, concrete, evaluate
 from xmcjax.losses._conjugates import on_domain
@@ -87,6 +88,7 @@ def smooth_topk_hinge_conjugate(
 
 def checked_gamma(gamma, dtype) -> jax.Array:
     """γ > 0, a scalar; where it is known, a number of the dtype in which scores of `dtype` are computed."""
+    gamma = _sparse.in_byte_order(gamma)
     kind = gamma.dtype if hasattr(gamma, "dtype") else np.asarray(gamma).dtype
     if not (jnp.issubdtype(kind, jnp.floating) or jnp.issubdtype(kind, jnp.integer)):
         raise TypeError(f"expected a real gamma, got {gamma!r}")

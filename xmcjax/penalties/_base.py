@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import jax
 
+from xmcjax._array_methods import methods_take_arrays
 from xmcjax._fork import methods_need_threads_of_jax
 from xmcjax.native import id_number
 
@@ -32,7 +33,7 @@ class Penalty:
     def __init_subclass__(cls, *, native: str | None = None, **options):
         super().__init_subclass__(**options)
         cls.native = None if native is None else id_number("penalty", native)
-        methods_need_threads_of_jax(cls)
+        methods_need_threads_of_jax(methods_take_arrays(cls))
 
     @property
     def parameter(self) -> float:

@@ -17,7 +17,7 @@ def vectors(x) -> jax.Array:
     """x as an array of floats whose last axis is projected."""
     check_threads_of_jax()
     _sparse.refuse_no_array(x, "x")
-    x = jnp.asarray(x)
+    x = jnp.asarray(_sparse.in_byte_order(x))
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise TypeError(f"expected x of a floating dtype, got {x.dtype}")
     if x.ndim == 0 or x.shape[-1] == 0:
@@ -37,7 +37,7 @@ def per_entry(value, x: jax.Array) -> bool:
 
 def given(value, name: str):
     """An argument that may be traced, of JAX, or anything that NumPy makes an array of."""
-    return value if isinstance(value, jax.Array) else _sparse.array(value, name)
+    return value if isinstance(value, jax.Array) else _sparse.in_byte_order(_sparse.array(value, name))
 
 
 def number(
@@ -50,7 +50,7 @@ def number(
         finite: whether infinity is refused.
         entries: whether there may be a number per entry, for which the array is of x.shape.
     """
-    known = None if isinstance(value, Tracer) else np.asarray(value)
+    known = None if isinstance(value, Tracer) else np.asarray(_sparse.in_byte_order(value))
     dtype = jnp.result_type(value) if known is None else known.dtype
     if not (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
         raise TypeError(f"expected a real {name}, got dtype {dtype}")

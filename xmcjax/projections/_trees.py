@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from xmcjax import _sparse
+
 
 def over_tree(projection: Callable[..., jax.Array]) -> Callable[..., Any]:
     """The projection of the entries of a pytree as one vector, in the pytree's own shape.
@@ -41,7 +43,7 @@ def over_tree(projection: Callable[..., jax.Array]) -> Callable[..., Any]:
     @functools.wraps(projection)
     def of_tree(tree, *arguments, **named):
         leaves, structure = jax.tree.flatten(tree)
-        leaves = [jnp.asarray(leaf) for leaf in leaves]
+        leaves = [jnp.asarray(_sparse.in_byte_order(leaf)) for leaf in leaves]
         for leaf in leaves:
             if not jnp.issubdtype(leaf.dtype, jnp.floating):
                 raise TypeError(f"expected leaves of a floating dtype, got {leaf.dtype}")
@@ -55,7 +57,7 @@ def over_tree(projection: Callable[..., jax.Array]) -> Callable[..., Any]:
                 return argument
             if own != structure:
                 raise ValueError(f"expected arguments of the structure of the pytree, {structure}, got {own}")
-            pairs = zip(given, leaves, strict=True)
+            pairs = zip(map(_sparse.in_byte_order, given), leaves, strict=True)
             return jnp.concatenate([jnp.broadcast_to(a, leaf.shape).ravel() for a, leaf in pairs])
 
         vector, restore = ravel_pytree(jax.tree.unflatten(structure, leaves))
