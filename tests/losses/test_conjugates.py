@@ -83,6 +83,24 @@ def test_the_two_simplices_of_the_top_k_losses():
     )
 
 
+@pytest.mark.parametrize("others", [0, 1, 2, 3])
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_derivatives_of_the_entropies_with_few_classes_open(k, others):
+    """Of fewer than k other classes the domain is 0 alone, to which all duals of the loss belong."""
+    y, where = jnp.asarray(0), jnp.arange(5) <= others
+    loss = partial(losses.topk_entropy, labels=y, k=k, where=where)
+    conjugate = partial(losses.topk_entropy_conjugate, labels=y, k=k, where=where)
+    z, h = jnp.asarray([0.3, -0.2, 0.4, 0.1, 0.2]), 1e-6
+    slope = jax.grad(loss)
+    if others < k:
+        np.testing.assert_array_equal(conjugate(slope(z)), 0)
+        np.testing.assert_array_equal(jax.grad(conjugate)(slope(z)), 0)
+    along = jnp.asarray([0.7, 0.2, -0.5, 0.4, 0.9])
+    found = jax.jvp(lambda z: conjugate(slope(z)), (z,), (along,))[1]
+    ends = [conjugate(slope(z + step * along)) for step in (-h, h)]
+    np.testing.assert_allclose(found, (ends[1] - ends[0]) / (2 * h), atol=1e-8)
+
+
 @pytest.mark.parametrize("variant", ["alpha", "beta"])
 def test_no_dual_variables_of_the_simplex_do_better(variant):
     """⟨z, v⟩ − f*(v) of points all over the set, corners included, stays below the loss, and comes close."""

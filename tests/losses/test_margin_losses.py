@@ -57,7 +57,7 @@ def test_a_loss_of_ones_own_is_its_value():
     for given in (m.tolist(), np.asarray(m).astype(">f8")):
         np.testing.assert_array_equal(ours.value(given), ours.value(m))
         np.testing.assert_array_equal(ours.grad(given), ours.grad(m))
-    with pytest.raises(TypeError, match="^m: expected an array of real numbers, found values of type <U1$"):
+    with pytest.raises(TypeError, match="m: expected an array of real numbers, found values of type <U1"):
         ours.value(["a"])
 
 

@@ -213,7 +213,10 @@ def _topk_entropy_conjugate(rows: Rows, k: int):
     # Σ x log x + (1 − s) log(1 − s) with s = 1ᵀx, which is −v_y
     x, _, outside = topk_simplex_duals(rows, k, "alpha")
     rest = 1 + rows.at_label()
-    return on_domain(rows, outside, -jnp.sum(entropy(x, rows.others), axis=-1) - entropy(rest))
+    # of fewer than k other classes the top-k simplex is 0 alone, along which nothing changes
+    enough = jnp.sum(rows.others, axis=-1) >= k
+    of_others = jnp.sum(entropy(x, rows.others & enough[..., None]), axis=-1)
+    return on_domain(rows, outside, -of_others - entropy(rest, enough))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
