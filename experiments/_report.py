@@ -24,8 +24,9 @@ from xmcjax._cores import usable_cores
 from xmcjax.data import atomic_write
 
 ROOT = Path(__file__).resolve().parent.parent
-# The status with which an experiment ends without a folder of data sets, and without one set of it.
-NO_DATA, NO_SET = 3, 2
+# The status with which an experiment ends without a folder of data sets, and without one set of it; 2 is that
+# of options that are wrong.
+NO_DATA, NO_SET = 3, 4
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "optax")
 
 
@@ -146,7 +147,7 @@ def main(
         markdown: ``(result)`` -> its tables.
         figures: by name, ``(result, axes)``.
 
-    Exits with a sentence and status 3 where there is no folder of data sets, and 2 where it lacks a set.
+    Exits with a sentence and status 3 where there is no folder of data sets, and 4 where it lacks a set.
     """
     import tyro
 

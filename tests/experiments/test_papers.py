@@ -186,6 +186,8 @@ def test_a_study_whose_data_are_not_here_has_not_failed(tmp_path, monkeypatch, c
         with pytest.raises(SystemExit) as ended:
             papers.main()
         assert ended.value.code == 1
+        studies = json.loads((tmp_path / "papers.json").read_text())["studies"]
+        assert studies["experiments.papers.p003.cost"]["status"] == 4  # 2 is of wrong options
         said = capsys.readouterr().err
         assert said.startswith("p003_cost: ") and said.splitlines()[0].endswith(sentence)
 
