@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 
 from tests.support.internals import kernel_training
 from xmcjax import KernelLogisticClassifier
@@ -64,6 +65,44 @@ def test_clusters_that_are_far_from_each_other(kernel, far):
     for form in (np.asarray, sp.csr_array):
         assert taken(form(clusters(1)[0]), kernel) == np.float32
         assert taken(form(clusters(far)[0]), kernel) == np.float64
+
+
+@pytest.mark.parametrize(
+    ("kernel", "v", "tol"), [("rbf", 300.0, 1e-4), ("rbf", 3000.0, 1e-3), ("linear", 300.0, 1e-3)]
+)
+def test_a_loose_tolerance_is_reached_in_float32(kernel, v, tol):
+    rng = np.random.default_rng(0)
+    centres, y = rng.normal(size=(3, 4)), rng.integers(0, 3, 140)
+    X = (centres[y] + 1.2 * rng.normal(size=(140, 4))).astype(np.float32)
+    model = KernelLogisticClassifier(kernel, v=v, tol=tol).fit(X, y)  # without a warning
+    assert "in float64" not in model.reason_ and model.status_ == Status.CONVERGED
+    exact = KernelLogisticClassifier(kernel, v=v).fit(X.astype(np.float64), y)
+    assert abs(model.objective_ / exact.objective_ - 1) <= tol
+    for tight in (tol / 10, 1e-5, 1e-9):
+        fitted = KernelLogisticClassifier(kernel, v=v, tol=tight).fit(X, y)
+        assert "in float64" in fitted.reason_ and fitted.status_ == Status.CONVERGED
+
+
+def test_a_loose_tolerance_that_float32_does_not_reach_is_reached_in_float64(monkeypatch):
+    X, y = clusters(1)
+    begun = []
+    family = KernelLogisticClassifier._family
+
+    def of(model, data, *rest):
+        begun.append(data.points.dtype)
+        return family(model, data, *rest)
+
+    monkeypatch.setattr(KernelLogisticClassifier, "_family", of)
+    # of so few steps no fit ends: what is judged is the end in float32
+    model = KernelLogisticClassifier("rbf", v=300.0, tol=1e-3, max_iter=2)
+    with pytest.warns(ConvergenceWarning, match="not converged") as told:
+        model.fit(X, y)
+    assert begun == [np.float32, np.float64] and "in float64" in model.reason_
+    assert len(told) == 1 and told[0].filename == __file__
+    begun.clear()
+    with pytest.warns(ConvergenceWarning, match="not converged"):
+        model.set_params(v=1.0).fit(X, y)
+    assert begun == [np.float32] and "in float64" not in model.reason_
 
 
 def test_a_fit_in_float64_is_that_to_the_same_features_in_float64():

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from xmcjax import _sparse
@@ -31,14 +29,12 @@ from xmcjax.estimators._kernel_parts import (
     least_expected_loss,
     matrix_bytes,
     ordered,
-    remedy,
     target_of,
     warn_of_unconverged,
 )
 from xmcjax.estimators._kernel_scores import kernel_scores, log_probabilities_of, probabilities_of
 from xmcjax.estimators._kernel_sizes import for_prediction
-from xmcjax.estimators._kernel_training import base_of, training
-from xmcjax.estimators._label_warnings import warn_of_empty
+from xmcjax.estimators._kernel_training import base_of, training, warn_of_end
 from xmcjax.estimators._refit import unchanged_on_error
 from xmcjax.estimators._storable import Storable
 from xmcjax.estimators._stored import applied
@@ -106,9 +102,10 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         n_features_in_: d. feature_names_in_: names of the features, where X has names.
 
     X of float64 is solved in float64, without a change to JAX's settings, and X of float32 in float32. Where
-    the rounding of K̃α, about 10⁻⁷ √n max_i s_i K̃_ii, is above 2·10⁻⁴, or that of values of the kernel above
-    5·10⁻⁵ of the largest, :meth:`fit` takes float64 for X in float32, in which it would not converge,
-    or elsewhere: `reason_` says so. :meth:`tune` stays in the precision of X, and warns of unconverged fits.
+    the rounding of K̃α, about 10⁻⁷ √n max_i s_i K̃_ii, is above 20 `tol`, of one from 10⁻⁵ to 10⁻³, or that of
+    values of the kernel above 5·10⁻⁵ of the largest, :meth:`fit` takes float64 for X in float32, in which
+    it would not converge, or elsewhere: `reason_` says so. :meth:`tune` stays in the precision of X, and
+    warns of unconverged fits.
 
     References:
         Seeger, "Cross-validation optimization for structured Hessian kernel methods", 2006.
@@ -192,11 +189,16 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             ConvergenceWarning: fitting ended before `tol` was reached, and the remedy.
             UserWarning: classes without a row of weight above 0.
         """
+        from xmcjax.solvers import Status
+
         data, dtype = training(self, X, y, sample_weight, widen=True)
-        with computing(dtype):
-            v = ordered(self.v, data.tree)
-            model, h = self._family(data, np.arange(self._functions(data)), v, base_of(self, data))
-            self._fit(data, model, h)
+        residual = self._fit_in(dtype, data)
+        if self.status_ != Status.CONVERGED and dtype == np.float32:
+            # a loose tolerance allows float32 in places where it may not be reached after all
+            wider, dtype = training(self, X, y, sample_weight, widen=True, tol=0.0)
+            if wider.widened:
+                data, residual = wider, self._fit_in(dtype, wider)
+        warn_of_end(self, data, residual)
         return self
 
     @unchanged_on_error(progress="verbose")
@@ -254,7 +256,8 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             h, self.search_ = tune(objective, tolerance=tol, max_iter=max_iter, progress=verbose)
             self.criterion_ = self.search_.value
             warn_of_unconverged(objective, dtype)
-            self._fit(data, model, h)
+            residual = self._fit(data, model, h)
+        warn_of_end(self, data, residual)
         return self
 
     @unchanged_on_error
@@ -426,7 +429,14 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             max_cg=whole_number("max_cg", self.max_cg, 1),
         )
 
-    def _fit(self, data: Training, model, h) -> None:
+    def _fit_in(self, dtype, data: Training) -> float:
+        with computing(dtype):
+            v = ordered(self.v, data.tree)
+            model, h = self._family(data, np.arange(self._functions(data)), v, base_of(self, data))
+            return self._fit(data, model, h)
+
+    def _fit(self, data: Training, model, h) -> float:
+        """Fits, and gives the largest residual that is left."""
         import jax
 
         from xmcjax._platform import said_of_device
@@ -467,14 +477,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         widened = "; in float64, because K̃ has too few digits in float32" if data.widened else ""
         self.reason_ = said_of_device(problem.reason) + widened
         watch.end(self.reason_, Newton_steps=self.n_iter_, objective=self.objective_)
-        warn_of_empty(len(data.without), len(data.classes), stacklevel=5)
-        if self.status_ != Status.CONVERGED:
-            warnings.warn(
-                f"not converged ({self.status_.name}, residual {residual:.3g}): "
-                + remedy(self.dual_coef_.dtype),
-                ConvergenceWarning,
-                stacklevel=4,  # the caller of a decorated method
-            )
+        return residual
 
     def _scores(self, X) -> np.ndarray:
         from xmcjax.linops import check_features

@@ -21,9 +21,10 @@ from xmcjax.lanes import precision
 from xmcjax.linops import host_features
 
 # Fits in single precision to 140 and 1,400 rows of 3 and 35 classes, by RBF and linear kernels, converged
-# to the tolerance by default where ε √n max s max K̃_ii is below this. Beyond it many ended at max_iter, after
-# ten times the CG steps of double precision, or with a failed line search. Above 0.1 predictions were wrong.
-_ROUNDING = 2e-4
+# where ε √n max s max K̃_ii is below so many tolerances, from the least that such fits have to the largest.
+# Beyond it many ended at max_iter, after ten times the CG steps of double precision, or with a failed line
+# search. Above 0.1 predictions were wrong.
+_ROUNDING, _TOLERANCES = 20.0, (1e-5, 1e-3)
 # And where values of the kernel are rounded by less than this part of the largest. ‖x − x'‖² is the
 # difference of numbers of the size of ‖x − m‖²: two clusters that are far from each other are far from their
 # mean m. Products of features that are tiny underflow.
@@ -34,18 +35,19 @@ _ROWS, _WIDTH, _NUMBERS = 32, 128, 1 << 20
 
 
 def points_in_precision(
-    X, sample_weight, kernel, w, *, v, sigma2, weight=None, depth=1, loadings=None
+    X, sample_weight, kernel, w, *, v, sigma2, tol=0.0, weight=None, depth=1, loadings=None
 ) -> tuple[Any, float, np.dtype]:
     """The points of a fit, the scale of their features, and the dtype of both.
 
-    It is that of X, or float64 where K̃α is rounded so much in float32 that a fit would not converge, or
-    values of the kernel so much that it would converge elsewhere. Kernel values that are given are what they
-    are: of them the first matters alone.
+    It is that of X, or float64 where K̃α is rounded so much in float32 that a fit would not converge to its
+    tolerance, or values of the kernel so much that it would converge elsewhere. Kernel values that are given
+    are what they are: of them the first matters alone.
 
     Args:
         X, sample_weight, kernel, w: as of ``points_of``.
         v: variances of the functions, a number or [P].
         sigma2: of the intercepts.
+        tol: tolerance of the fit; 0 for the least.
         weight: s of the losses of the rows, [n]; None for ones.
         depth: of the tree of functions, of which a class is the sum of so many.
         loadings: B, [C, P], of functions that are mixed.
@@ -67,7 +69,8 @@ def points_in_precision(
     most = 1.0 if weight is None else float(np.max(weight))
     rounding = np.finfo(X.dtype).eps * np.sqrt(np.count_nonzero(there)) * most * variance
     given = isinstance(points, GivenProducts)
-    if not (rounding <= _ROUNDING and (given or _of_values(base, points, X, there) <= _OF_VALUES)):
+    most_rounding = _ROUNDING * float(np.clip(tol, *_TOLERANCES))
+    if not (rounding <= most_rounding and (given or _of_values(base, points, X, there) <= _OF_VALUES)):
         X = X.astype(np.float64)
         with precision(X.dtype):
             points, scale = points_of(X, sample_weight, kernel, w)

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from xmcjax._arguments import flag, name_of
 from xmcjax._hierarchy import Hierarchy
+from xmcjax._options import Real
 from xmcjax.estimators._counted import counted_classes
 from xmcjax.estimators._inputs import checked_data
-from xmcjax.estimators._kernel_parts import Training, base_kernel, labelled, ordered, points_of
+from xmcjax.estimators._kernel_parts import Training, base_kernel, labelled, ordered, points_of, remedy
 from xmcjax.estimators._kernel_sizes import filled_points, may_be_filled
+from xmcjax.estimators._label_warnings import warn_of_empty
 from xmcjax.estimators._weights import row_weights
 
 
-def training(model: Any, X, y, sample_weight, *, widen: bool) -> tuple[Training, Any]:
+def training(
+    model: Any, X, y, sample_weight, *, widen: bool, tol: float | None = None
+) -> tuple[Training, Any]:
     """The data, and their dtype: that of X, with `widen` float64 where K̃α is rounded too much in float32.
+
+    It depends on `tol`, that of the model where it is None, how much that is.
 
     Raises:
         TypeError, ValueError: as ``fit`` of the model does.
@@ -45,6 +53,7 @@ def training(model: Any, X, y, sample_weight, *, widen: bool) -> tuple[Training,
             *given,
             v=model.v,
             sigma2=model.sigma2,
+            tol=Real(above=0).check("tol", model.tol) if tol is None else tol,
             weight=weights,
             depth=1 if tree is None else int(tree.depth.max()),
             loadings=model.loadings,
@@ -96,3 +105,17 @@ def base_of(model: Any, data: Training):
     if not isinstance(model.kernel, str):  # of a fit whose functions had one in common
         base = jax.tree.map(lambda a: a[0] if np.shape(a) == (1,) else a, base)
     return ordered(base, data.tree)
+
+
+def warn_of_end(model: Any, data: Training, residual: float) -> None:
+    """What a caller of `fit` should know: classes without rows, and a fit that has not converged."""
+    from xmcjax.solvers import Status
+
+    warn_of_empty(len(data.without), len(data.classes), stacklevel=5)
+    if model.status_ != Status.CONVERGED:
+        warnings.warn(
+            f"not converged ({model.status_.name}, residual {residual:.3g}): "
+            + remedy(model.dual_coef_.dtype),
+            ConvergenceWarning,
+            stacklevel=4,  # the caller of a decorated method
+        )
