@@ -213,7 +213,7 @@ def save(
         >>> path = tempfile.mkdtemp() + "/a.npz"
         >>> save(path, sp.csr_matrix([[0.5, 0.0]]), sp.csr_matrix([[1.0, 0.0, 1.0]]))
         >>> load(path).describe()
-        '1 rows, 2 features (1.0 non-zeros per row), 3 labels (2 in use, 2.00 per row)'
+        '1 row, 2 features (1.0 non-zeros per row), 3 labels (2 in use, 2.00 per row)'
     """
     written = _format_to_write(path, format)
     if not is_sparse(X) and written not in _DENSE:
