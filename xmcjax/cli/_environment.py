@@ -6,6 +6,7 @@ import importlib.metadata
 import platform
 
 from xmcjax._topology import Share, format_cores, nodes, share_threads
+from xmcjax._words import counted
 
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "optax", "safetensors", "tqdm", "tyro")
 
@@ -52,8 +53,7 @@ def describe_nodes() -> str:
     """The NUMA nodes and their cores, for people."""
     found = nodes()
     each = (f"node {n.number} has {len(n.cores)} usable (cores {format_cores(n.cores)})" for n in found)
-    count = f"{len(found)} node" + "s" * (len(found) > 1)
-    return f"{count}: {', '.join(each)}"
+    return f"{counted(len(found), 'node')}: {', '.join(each)}"
 
 
 def native_isa() -> str | None:

@@ -30,6 +30,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._range import largest_norm
+from xmcjax._words import counted
 from xmcjax.lanes._job import Weights
 from xmcjax.lanes._objective import Objective
 from xmcjax.losses import MarginLoss
@@ -265,7 +266,7 @@ class Raised(NamedTuple):
             name: of the worst label.
             clip: that was given.
         """
-        labels = f"{self.labels:,} label{'s' * (self.labels > 1)} by more than {RISE:.0%}"
+        labels = f"{counted(self.labels, 'label')} by more than {RISE:.0%}"
         worst = f"that of {name}" + (" most," if self.labels > 1 else "")
         if self.unseen:
             candidates = f"{self.looked_at + self.unseen:,} that may have risen"
