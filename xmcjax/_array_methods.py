@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any, TypeVar
 
 from xmcjax import _sparse
+from xmcjax._fork import wrap_methods
 
 C = TypeVar("C", bound=type)
 
@@ -19,10 +19,7 @@ def methods_take_arrays(cls: C) -> C:
     Args:
         cls: the methods that it defines itself count, not those that it inherits.
     """
-    for name, method in list(vars(cls).items()):
-        if isinstance(method, FunctionType) and not name.startswith("_"):
-            setattr(cls, name, _taking_arrays(method))
-    return cls
+    return wrap_methods(cls, _taking_arrays)
 
 
 def _taking_arrays(method: Callable) -> Callable:

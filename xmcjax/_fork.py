@@ -121,7 +121,18 @@ def methods_need_threads_of_jax(cls: C, but: tuple[str, ...] = ()) -> C:
         cls: the methods that it defines itself count, not those that it inherits.
         but: names of methods that JAX computes nothing for.
     """
+    return wrap_methods(cls, needs_threads_of_jax, but)
+
+
+def wrap_methods(cls: C, wrap: Callable[[FunctionType], Callable], but: tuple[str, ...] = ()) -> C:
+    """The class, each of whose public methods that it defines itself is what `wrap` makes of it.
+
+    Args:
+        cls: the class.
+        wrap: method -> the one that takes its place.
+        but: names of methods that stay.
+    """
     for name, method in list(vars(cls).items()):
         if isinstance(method, FunctionType) and not name.startswith("_") and name not in but:
-            setattr(cls, name, needs_threads_of_jax(method))
+            setattr(cls, name, wrap(method))
     return cls
