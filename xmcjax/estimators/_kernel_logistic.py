@@ -189,12 +189,14 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             ConvergenceWarning: fitting ended before `tol` was reached, and the remedy.
             UserWarning: classes without a row of weight above 0.
         """
+        from xmcjax.estimators._kernel_precision import LEAST_TOLERANCE
         from xmcjax.solvers import Status
 
         data, dtype = training(self, X, y, sample_weight, widen=True)
         residual = self._fit_in(dtype, data)
-        if self.status_ != Status.CONVERGED and dtype == np.float32:
-            # a loose tolerance allows float32 in places where it may not be reached after all
+        loose = dtype == np.float32 and self.tol > LEAST_TOLERANCE
+        if self.status_ != Status.CONVERGED and loose:
+            # such a tolerance allows float32 in places where it may not be reached after all
             wider, dtype = training(self, X, y, sample_weight, widen=True, tol=0.0)
             if wider.widened:
                 data, residual = wider, self._fit_in(dtype, wider)

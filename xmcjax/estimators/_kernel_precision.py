@@ -24,7 +24,7 @@ from xmcjax.linops import host_features
 # where ε √n max s max K̃_ii is below so many tolerances, from the least that such fits have to the largest.
 # Beyond it many ended at max_iter, after ten times the CG steps of double precision, or with a failed line
 # search. Above 0.1 predictions were wrong.
-_ROUNDING, _TOLERANCES = 20.0, (1e-5, 1e-3)
+_ROUNDING, LEAST_TOLERANCE, _MOST_TOLERANCE = 20.0, 1e-5, 1e-3
 # And where values of the kernel are rounded by less than this part of the largest. ‖x − x'‖² is the
 # difference of numbers of the size of ‖x − m‖²: two clusters that are far from each other are far from their
 # mean m. Products of features that are tiny underflow.
@@ -69,7 +69,7 @@ def points_in_precision(
     most = 1.0 if weight is None else float(np.max(weight))
     rounding = np.finfo(X.dtype).eps * np.sqrt(np.count_nonzero(there)) * most * variance
     given = isinstance(points, GivenProducts)
-    most_rounding = _ROUNDING * float(np.clip(tol, *_TOLERANCES))
+    most_rounding = _ROUNDING * float(np.clip(tol, LEAST_TOLERANCE, _MOST_TOLERANCE))
     if not (rounding <= most_rounding and (given or _of_values(base, points, X, there) <= _OF_VALUES)):
         X = X.astype(np.float64)
         with precision(X.dtype):
