@@ -222,9 +222,9 @@ def _print_thresholds(
         limits: the thresholds.
         n_rows: that they were found on.
     """
-    counted = _score_matrix(labels, np.ones(labels.shape), truth.n_labels)
-    predicted.resize(counted.shape)
-    predicted = sp.csr_array(predicted.multiply(counted).astype(bool).astype(np.int64))
+    listed = _score_matrix(labels, np.ones(labels.shape), truth.n_labels)
+    predicted.resize(listed.shape)
+    predicted = sp.csr_array(predicted.multiply(listed).astype(bool).astype(np.int64))
     Y = sp.csr_array(truth.y).astype(bool).astype(np.int64)
     found = {"miF1": 100 * micro_f1(Y, predicted), "maF1": 100 * macro_f1(Y, predicted)}
     known = int(np.isfinite(limits).sum())
