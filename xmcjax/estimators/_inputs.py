@@ -189,9 +189,10 @@ def _refuse_object_matrix(matrix: np.ndarray) -> None:
 def _of_objects(array: np.ndarray, kind: str) -> ValueError:
     whole = all(isinstance(value, numbers.Integral) for value in array.flat)
     dtype = "bool" if kind == "truth values" else "int" if whole else "float"
+    # scikit-learn's checks of estimators look for its own words
     return ValueError(
-        f"y: expected an array of numbers or of texts, found one of objects that are {kind}: give "
-        f"y.astype({dtype})"
+        "y: expected an array of numbers or of texts, found one of dtype object (scikit-learn: Unknown label "
+        f"type) with objects that are {kind}: give y.astype({dtype})"
     )
 
 
