@@ -275,7 +275,7 @@ def of_kernel_regression():
     # label sequences, and sets of classes
     lengths, A = np.array([30, 4, 6]), np.zeros((6, 6))
     for arguments, message in [
-        ((y + 1, lengths, A), r"expected classes \[40\] from 0 to 5"),
+        ((y + 1, lengths, A), "y: expected classes from 0 to 5, found 6"),
         ((y, lengths[1:], A), "lengths: expected whole numbers from 1 that sum to 40"),
         ((y, lengths, A[1:]), r"transitions: expected \[6, 6\], got \[5, 6\]"),
         ((y, lengths, A, np.ones(2)), r"expected weights of sequences \[3\]"),

@@ -209,6 +209,16 @@ def test_a_state_that_is_none_of_the_problem_is_refused(name):
         solver.run(problem, case.loose, {})
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_hyperparameters_of_another_solver_are_refused(name):
+    solver, case = SOLVERS[name], CASES[name]
+    problem = case.problem(np.float64, case.paths[0])
+    other = next(SOLVERS[n].hparams for n in NAMES if SOLVERS[n].hparams is not solver.hparams)
+    for hp, found in ((other(), r"HParams of xmcjax\.solvers.*"), (3, "int")):
+        with pytest.raises(TypeError, match=rf"^hp: expected HParams of xmcjax\.solvers.*, got {found}$"):
+            solver.run(problem, hp)
+
+
 @pytest.mark.parametrize("path", [path for path in PATHS if not path.startswith("multi")])
 def test_a_state_of_other_shapes_is_refused(path):
     name, path = path.split("-")

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from jax.experimental.sparse import BCOO
 
 from tests.support import problems
 from tests.support.gpu_products import PRODUCTS
@@ -170,8 +171,8 @@ def test_numbers_in_an_array_of_jax_are_looked_at_where_they_are_known():
 def test_rows_of_a_dense_operator_are_those_of_numpy():
     A = np.arange(6.0).reshape(3, 2)
     op = linops.make(A)
-    for rows in ([], [2, 0], [-1], slice(1, 3), np.array([True, False, True])):
-        np.testing.assert_array_equal(op.take_rows(rows).matmat(jnp.eye(2)), A[rows])
+    for rows in ([], [2, 0], [-1], slice(1, 3), np.array([True, False, True]), 1):
+        np.testing.assert_array_equal(op.take_rows(rows).matmat(jnp.eye(2)), np.atleast_2d(A[rows]))
     with pytest.raises(IndexError, match="7 is out of bounds"):
         op.take_rows([0, 7])
 
@@ -207,6 +208,19 @@ def test_products_of_no_rows_and_of_no_columns(backend, shape):
         (op.inner(jnp.zeros(0, jnp.int32), op), (0, n)),
     ):
         np.testing.assert_array_equal(found, np.zeros(size))
+    if backend != "dense":
+        assert op.to_scipy().shape == shape
+    assert op.take_rows([]).shape == (0, d)
+
+
+def test_a_matrix_that_jax_traces_stays_a_dense_one():
+    A = jnp.ones((3, 3), jnp.float32)
+    for backend in ("auto", "dense"):
+        found = jax.jit(lambda A, b=backend: linops.make(A, backend=b).matmat(A))(A)
+        np.testing.assert_array_equal(found, np.full((3, 3), 3.0))
+    for traced, backend in ((A, "jnp"), (A, "gpu"), (BCOO.fromdense(A), "auto")):
+        with pytest.raises(TypeError, match=r"^X: expected numbers, found an array that JAX traces"):
+            jax.jit(lambda X, b=backend: linops.make(X, backend=b).matmat(A))(traced)
 
 
 @pytest.mark.parametrize("backend", ["gpu", pytest.param("native", marks=needs_native)])

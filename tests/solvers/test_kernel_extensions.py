@@ -73,6 +73,29 @@ def test_label_sequences_by_enumeration():
         covariance = np.tensordot(p * (along - p @ along), onehot, 1)
         np.testing.assert_allclose(curved[rows, :, 0], covariance, atol=1e-12)
         assert (labels[rows] == every[p.argmax()]).all()
+    for narrow in (np.int8, np.uint8):  # in which places of rows, counted in them, would overflow
+        many = np.tile(flat, (100, 1)), np.tile(LENGTHS, 100).astype(narrow), A
+        np.testing.assert_array_equal(kernel_multinomial.most_likely(*many), np.tile(labels, 100))
+
+
+def test_transitions_are_learnt_of_label_sequences_of_one_lane():
+    kernel, y, A = sequences()
+    points = kernel_multinomial.kernel_problem(kernel, y)
+    lanes = kernel_multinomial.chain_problem(kernel, y, LENGTHS, A, weight=np.ones((len(LENGTHS), 2)))
+    one = kernel_multinomial.chain_problem(kernel, y, LENGTHS, A)
+    for problem, hp, error, words in (
+        (points, TIGHT, TypeError, "problem: expected label sequences, .*, got Softmax"),
+        (lanes, TIGHT, ValueError, "problem: expected one lane, whose transitions are learnt, got 2"),
+        (one, None, TypeError, "hp: expected an object of HParams, got None"),
+    ):
+        with pytest.raises(error, match=f"^{words}$"):
+            kernel_multinomial.fit_chains(problem, hp, 1.0)
+
+
+def test_classes_that_jax_traces_are_refused():
+    kernel, y, _ = sequences()
+    with pytest.raises(TypeError, match=r"^y: expected numbers, found an array that JAX traces"):
+        jax.jit(lambda y: kernel_multinomial.kernel_problem(kernel, y).weight)(y)
 
 
 @pytest.mark.slow

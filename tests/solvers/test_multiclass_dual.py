@@ -103,6 +103,18 @@ def test_where_ascent_is_slow_newtons_method_goes_on(backend):
     assert again.epochs == 5
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("formulation", md.FORMULATIONS)
+def test_an_ascent_that_is_ended_early_is_not_worse_than_no_weights(formulation, backend):
+    rng = np.random.default_rng(0)
+    X, y = 5e3 + 1e3 * rng.normal(size=(40, 3)), np.arange(40) % 4
+    given = dict(formulation=formulation, C=1e4, max_epochs=1, backend=backend)
+    found, none = md.run(X, y, **given), md.run(1e-30 * X, y, **given)
+    assert found.status == Status.MAX_STEPS and none.status == Status.CONVERGED
+    assert found.primal <= (1 + 1e-3) * none.primal
+    assert np.any(found.W)
+
+
 @pytest.mark.parametrize("formulation", md.FORMULATIONS)
 def test_a_row_that_is_all_but_zero_in_float32_ends_as_one_of_zeros(formulation):
     X = np.array([[1, 0.5], [-1, 0.3], [1e-18, 0], [0, 0]], np.float32)

@@ -329,6 +329,17 @@ def test_inner_products_have_no_weights():
         topk_sdca.weights(problem, topk_sdca.init(problem, jax.random.key(0)))
 
 
+@pytest.mark.parametrize("gram", [False, True])
+@pytest.mark.parametrize("variant", ["alpha", "beta"])
+def test_an_ascent_that_is_ended_early_is_not_worse_than_no_weights(variant, gram):
+    rng = np.random.default_rng(0)
+    X, y = 5e3 + 1e3 * rng.normal(size=(40, 3)), np.arange(40) % 4
+    features = instance_dual.Gram(jnp.asarray(X @ X.T)) if gram else X
+    found = topk_sdca.solve(features, y, 2, C=1e4, variant=variant, max_epochs=1)
+    assert found.status == Status.MAX_STEPS and np.any(found.W)
+    assert found.primal <= (1 + 1e-3) * 1e4 * 40  # at W = 0 each loss is 1
+
+
 # --- real data ----------------------------------------------------------------------------------
 
 

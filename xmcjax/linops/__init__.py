@@ -19,6 +19,7 @@ from xmcjax._device_memory import DeviceMemoryError, smaller, used_device
 from xmcjax._fork import check_threads_of_jax
 from xmcjax._memory import size
 from xmcjax._platform import default_platform
+from xmcjax._pytrees import is_traced
 from xmcjax.linops._base import LinOp, put
 from xmcjax.linops._checks import check_features, check_operator, computed_dtype, real_array
 from xmcjax.linops._csr import Csr, from_scipy
@@ -113,7 +114,8 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
     Raises:
         ValueError: an unknown backend, X not of two dimensions or malformed, or the native kernels asked for
             where there are none.
-        TypeError: X is no matrix of real numbers.
+        TypeError: X is no matrix of real numbers, or one that JAX traces where it is no dense array, or
+            is not to stay one.
         RuntimeError: in a process that was forked from one in which JAX had computed, of anything but
             sparse features on the native kernels.
         DeviceMemoryError: X does not fit into what is free on the device, where that tells.
@@ -125,6 +127,8 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
     """
     name_of("backend", backend, BACKENDS)
     threads = thread_count(threads)
+    if is_traced(X) and not (isinstance(X, jax.Array) and backend in ("auto", "dense")):
+        raise _sparse.traced("X")
     if not isinstance(X, jax.Array):
         X = _sparse.matrix(X)
     if X.ndim != 2:

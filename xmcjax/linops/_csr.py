@@ -132,6 +132,8 @@ class Csr(SparseProducts):
         """The matrix as scipy.sparse CSR on the host."""
         import scipy.sparse
 
+        if 0 in self.shape:  # where there is no place for the zeros that fill up the chunks
+            return scipy.sparse.csr_matrix(self.shape, dtype=self.dtype)
         if self.offset is not None:
             indptr = np.ascontiguousarray(self.offset).view(np.int64)[:, 0]
             parts = (np.asarray(self.value), np.asarray(self.column), indptr)

@@ -68,7 +68,7 @@ class Dense:
 
     def take_rows(self, rows) -> Dense:
         # of JAX's indices those beyond the end are other rows
-        return Dense(self.X[np.arange(self.shape[0])[rows]])
+        return Dense(self.X[np.atleast_1d(np.arange(self.shape[0])[rows])])
 
 
 def _transposed_product(X: jax.Array, C: jax.Array) -> jax.Array:

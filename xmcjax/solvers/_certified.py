@@ -43,6 +43,8 @@ LONGER = (2, 8, 32, 128, 512, 2048)
 # tolerance; and the rounding of objectives without losses in float64, relative to them, which gaps of such
 # weights come near to.
 _WIDER, OF_TOLERANCE, _SUMS = (128, 2048, 32768), (1 / 16, 1 / 8, 1 / 4, 3 / 8), 16
+#: Part of weights below which they are not shortened further.
+_SHORTEST = 2.0**-40
 
 
 class Share(NamedTuple):
@@ -154,6 +156,24 @@ def certified(
                     # all processes go on, or none
                     if share.total(np.array(float(hopeless))) > 0:
                         break
+            if best.gap > tol:
+                of_none = at(np.zeros_like(exact), 1.0).primal
+                best = _shortened(best, of_none, lambda factor: at(exact, factor))
+    return best
+
+
+def _shortened(best: Certified, of_none: float, at: Callable[[float], Certified]) -> Certified:
+    """Weights whose P is no more than that of none, W = 0, as those of an ascent that was ended early may be.
+
+    Args:
+        best: the weights.
+        of_none: P(0), which the weights come to where they are short enough.
+        at: the weights, shortened by a factor.
+    """
+    factor = 1.0
+    while best.primal > of_none and factor > _SHORTEST:
+        factor /= 2
+        best = min(best, at(factor), key=lambda found: found.rank)
     return best
 
 
@@ -210,6 +230,10 @@ def certified_kernel(
             best = best._replace(alpha=alpha, dual=0.0)
         if a is not None and (other := at(a, best.dual)).rank < best.rank:
             best = other
+        if np.isfinite(best.gap):
+            a, dual = best.W.astype(np.float64), best.dual
+            of_none = _losses(np.zeros(a.shape), y, form, C, 0.0, k)[0]
+            best = _shortened(best, of_none, lambda factor: at(factor * a, dual))
     return best
 
 

@@ -16,7 +16,7 @@ from xmcjax._arguments import name_of
 from xmcjax._fork import check_threads_of_jax
 from xmcjax._labels import row_weights
 from xmcjax._platform import committed_to_host, host_bound
-from xmcjax._pytrees import pytree
+from xmcjax._pytrees import is_traced, pytree
 from xmcjax._range import check_range, check_squared_norms
 from xmcjax._sizes import repeated, rows_behind
 from xmcjax.linops import NO_NATIVE, Csr, Dense, LinOp, check_operator, make, native_ready, put
@@ -208,6 +208,8 @@ def problem(
     y, m = checked_classes(y, (n,), classes)
     bound, k, gamma = _checked_lanes(bound, k, gamma, n, m, np.dtype(op.dtype), set_name)
     lanes = max(bound.shape[0], len(k), len(gamma))
+    if is_traced(op):
+        raise _sparse.traced("op")
     if backend != "jnp":
         op = _of_the_host(op)
     native = _native(op, backend)

@@ -84,12 +84,17 @@ def check_state(state, kind: type, **shapes: tuple[int, ...]) -> None:
         ValueError: other shapes.
     """
     if not isinstance(state, kind):
-        made = f"a {kind.__name__} of {kind.__module__.removesuffix('._state').removesuffix('._steps')}"
-        raise TypeError(f"state: expected {made}, as init makes it, got {type(state).__name__}")
+        raise TypeError(f"state: expected a {_named(kind)}, as init makes it, got {type(state).__name__}")
     for name, shape in shapes.items():
         found = getattr(state, name).shape
         if found != shape:
             raise ValueError(f"state: expected {name} {list(shape)} for this problem, got {list(found)}")
+
+
+def _named(kind: type) -> str:
+    """A class, and the public module that it is of: each solver has a State and an HParams of its own."""
+    module = kind.__module__.partition("._")[0]
+    return kind.__name__ if module == "builtins" else f"{kind.__name__} of {module}"
 
 
 def kinks(name: str) -> str:
@@ -134,7 +139,7 @@ class Solver:
     """
 
     problem: Callable[..., Any]
-    hparams: Callable[..., Any]
+    hparams: type
     init: Callable[..., Any]
     step: Callable[[Any, Any, Any], Any]
     ended: Callable[[Any, Any, Any], Solution]
@@ -160,11 +165,13 @@ class Solver:
 
         Raises:
             TypeError: arrays that are traced by jit or vmap where the solver is not pure, a derivative
-                of a solver that has none, or a state that is none of this solver.
+                of a solver that has none, or hyperparameters or a state that are none of this solver.
             NotImplementedError: a second derivative.
             ValueError: a whole number of `hp` that is none of 32 bits, or a state of other shapes.
         """
         hp = self.hparams() if hp is None else hp
+        if not isinstance(hp, self.hparams):
+            raise TypeError(f"hp: expected {_named(self.hparams)}, got {_named(type(hp))}")
         for path, value in jax.tree_util.tree_leaves_with_path(hp):
             if isinstance(value, int) and not isinstance(value, bool):
                 whole_number(str(path[-1]).removeprefix("."), value, -(2**31))

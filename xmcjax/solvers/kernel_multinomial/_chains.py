@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xmcjax import _sparse
-from xmcjax._arguments import number
+from xmcjax._arguments import instance, number
 from xmcjax._fork import methods_need_threads_of_jax, needs_threads_of_jax
 from xmcjax._pytrees import pytree
 from xmcjax.kernels import ClassKernels
@@ -138,8 +138,10 @@ def chain_problem(kernel: ClassKernels, y, lengths, transitions, weight=None) ->
     """
     n, C, dtype = kernel.n, kernel.n_classes, kernel.dtype
     y, lengths = _sparse.array(y, "y"), _checked_lengths(lengths, n)
-    if y.shape != (n,) or y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= C:
-        raise ValueError(f"expected classes [{n}] from 0 to {C - 1}, got shape {list(y.shape)}")
+    if y.shape != (n,) or y.dtype.kind not in "iu":
+        raise ValueError(f"y: expected classes [{n}] as whole numbers, got {y.dtype} {list(y.shape)}")
+    if (outside := y[(y < 0) | (y >= C)]).size:
+        raise ValueError(f"y: expected classes from 0 to {C - 1}, found {outside[0]}")
     transitions = jnp.asarray(real_array("transitions", transitions, finite=True), dtype)
     if transitions.shape != (C, C):
         raise ValueError(f"transitions: expected [{C}, {C}], got {list(transitions.shape)}")
@@ -154,12 +156,12 @@ def chain_problem(kernel: ClassKernels, y, lengths, transitions, weight=None) ->
 
 
 def _checked_lengths(lengths, n: int) -> np.ndarray:
-    """Lengths of sequences of n points; ValueError where they are none."""
+    """Lengths of sequences of n points, in 64 bits; ValueError where they are none."""
     lengths = _sparse.array(lengths, "lengths")
     whole = lengths.ndim == 1 and lengths.dtype.kind in "iu"
     if not whole or lengths.min(initial=1) < 1 or lengths.sum() != n:
         raise ValueError(f"lengths: expected whole numbers from 1 that sum to {n}, got {lengths}")
-    return lengths
+    return lengths.astype(np.int64)  # places are counted with them
 
 
 @needs_threads_of_jax
@@ -178,7 +180,8 @@ def fit_chains(
         max_iter: most iterations.
 
     Raises:
-        ValueError: a variance that is not above 0.
+        TypeError: a problem of anything but label sequences, or hyperparameters of another solver.
+        ValueError: a variance that is not above 0, or a problem of several lanes.
 
     Example:
         >>> from xmcjax.kernels import RBF, class_kernels, gram, points
@@ -193,9 +196,14 @@ def fit_chains(
     if not number("variance", variance) > 0:
         raise ValueError(f"variance: expected a number above 0, got {variance}")
     check_limits(tolerance, max_iter)
-    chains = problem.likelihood
-    assert isinstance(chains, Chains)
+    chains = instance("problem", problem, KernelProblem).likelihood
+    if not isinstance(chains, Chains):
+        found = type(chains).__name__
+        raise TypeError(f"problem: expected label sequences, as chain_problem makes them, got {found}")
+    instance("hp", hp, HParams)
     n, C, _ = chains.shape
+    if (lanes := problem.weight.shape[1]) != 1:
+        raise ValueError(f"problem: expected one lane, whose transitions are learnt, got {lanes}")
     dtype = problem.kernel.dtype
     state = init(problem, jnp.zeros((n, C, 1), dtype))
 

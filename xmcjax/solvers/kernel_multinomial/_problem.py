@@ -195,7 +195,7 @@ def kernel_problem(
         name_of("likelihood", likelihood, LIKELIHOODS)
         y = real_array("y", y)
         if y.ndim == 1:
-            numbers = np.asarray(y)
+            numbers = _sparse.array(y, "y")
             if numbers.dtype.kind not in "iu" or ((numbers < 0) | (numbers >= C)).any():
                 raise ValueError(f"y: expected classes as whole numbers from 0 to {C - 1}, got others")
             y = (numbers[:, None] == np.arange(C)).astype(dtype)
