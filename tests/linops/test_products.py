@@ -196,7 +196,7 @@ def test_a_dense_operator_has_numbers_of_its_own(first):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_products_of_no_rows_and_of_no_columns(backend, shape):
     n, d = shape
-    op = linops.make(np.zeros(shape) if backend == "dense" else sp.csr_matrix(shape), backend=backend)
+    op: Any = linops.make(np.zeros(shape) if backend == "dense" else sp.csr_matrix(shape), backend=backend)
     V, C = jnp.ones((d, 2), op.dtype), jnp.ones((n, 2), op.dtype)
     for found, size in (
         (op.matmat(V), (n, 2)),
