@@ -43,6 +43,8 @@ def test_the_weights_are_those_of_dismecpp():
     np.testing.assert_array_equal(down.positive, 1)
     np.testing.assert_allclose(down.negative, p / (2 - p))
     assert Weighting.of_preset("propensity", "Amazon-670K") == Weighting("propensity", 0.6, 2.6)
+    with pytest.raises(ValueError, match=r"^weighting: propensities need at least 3 rows, found 2$"):
+        Weighting("propensity", 0.55, 1.5).weights(Y[:2])
     assert set(WEIGHTINGS) == {"propensity", "propensity_down"}
 
 

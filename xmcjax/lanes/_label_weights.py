@@ -108,4 +108,6 @@ class Weighting:
         Raises:
             ValueError: fewer than 3 rows, constants that are not positive.
         """
+        if Y.shape[0] < 3:
+            raise ValueError(f"weighting: propensities need at least 3 rows, found {Y.shape[0]}")
         return WEIGHTINGS[self.name](inverse_propensities(Y, self.a, self.b))

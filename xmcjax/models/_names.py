@@ -49,7 +49,8 @@ class Names:
             values = classes.tolist()
             kind = _PLAIN.get(classes.dtype.kind)
             if classes.ndim != 1 or kind is None or not all(type(value) is kind for value in values):
-                raise TypeError(f"classes: expected numbers or texts [L], found {classes.dtype} {values[:3]}")
+                found = f"{classes.dtype} {classes[:3].astype(str).tolist()}: such as y.astype(str)"
+                raise TypeError(f"classes: expected numbers or texts [L], found {found}")
             _check_order(classes)
             if classes.dtype.kind == "U":  # no wider than it must be
                 classes = np.array(values, str)
