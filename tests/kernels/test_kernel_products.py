@@ -13,7 +13,7 @@ from tests.support.kernel_functions import CASES, distances2, everything, rbf
 from tests.support.problems import needs_native
 from tests.support.processes import run_program
 from xmcjax import KernelLogisticClassifier, kernels
-from xmcjax.kernels import KERNELS, RBF, Linear, Scaled
+from xmcjax.kernels import KERNELS, RBF, Linear, Matern, Scaled
 from xmcjax.native import call
 
 N, D, COLUMNS = 23, 4, 3
@@ -168,6 +168,66 @@ def test_derivative_in_dense_points(X, small_tiles):
     direction, h = np.random.default_rng(3).standard_normal(X.shape), 1e-5
     change = (inner(X + h * direction)[0] - inner(X - h * direction)[0]) / (2 * h)
     np.testing.assert_allclose(np.sum(slope * direction), change, rtol=1e-7)
+
+
+@pytest.mark.parametrize("backend", [pytest.param("native", marks=needs_native), "jnp"])
+@pytest.mark.parametrize(
+    ("kernel", "width", "memory", "linear"),
+    [
+        (Linear(), 4, 0, True),
+        (Linear(), 20, 1e9, False),
+        (RBF(0.7), 4, 0, False),
+        (RBF(0.7), 4, 1e9, False),
+        (Matern(0.7), 4, 0, False),
+        (Matern(0.7) + Scaled(0.5, Linear()), 4, 1e9, False),
+    ],
+)
+def test_derivative_in_sparse_points(kernel, width, memory, linear, backend, small_tiles):
+    """Beside that in dense points: it was 0 where products go through the features, and an error elsewhere."""
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((N, width)) * (rng.random((N, width)) < 0.55)
+    S, U = columns(N, 1, COLUMNS), columns(N, 1, COLUMNS, seed=2)
+
+    def total(points):
+        gram = kernels.gram(kernel, points, memory=memory)
+        return jnp.sum(U * gram.matmat(S)) + jnp.sum(gram.cross(points, S) ** 2)
+
+    sparse = kernels.points(sp.csr_matrix(X), backend=backend)
+    assert sparse.centre is None and kernels.gram(kernel, sparse, memory=memory).linear == linear
+
+    @jax.jit
+    @jax.value_and_grad
+    def of_values(value):
+        op = dataclasses.replace(sparse.op, value=value)
+        return total(dataclasses.replace(sparse, op=op, norms2=op.row_norms2()))
+
+    value = jnp.asarray(sparse.op.value)
+    slope = of_values(value)[1]
+    dense = jax.grad(lambda X: total(kernels.points(X)))(X)
+    np.testing.assert_allclose(slope.ravel(), dense[X != 0], rtol=1e-9, atol=1e-9)
+    direction, h = rng.standard_normal(value.shape), 1e-6
+    change = (of_values(value + h * direction)[0] - of_values(value - h * direction)[0]) / (2 * h)
+    np.testing.assert_allclose(np.sum(slope * direction), change, rtol=1e-7)
+
+
+def test_products_with_sparse_features_have_derivatives_of_the_second_order():
+    """In the columns and in the values."""
+    X = np.random.default_rng(4).standard_normal((N, D)) * (np.arange(N * D).reshape(N, D) % 3 == 0)
+    points, S = kernels.points(sp.csr_matrix(X)), columns(N, 1, 1)
+
+    def total(value, S):
+        op = dataclasses.replace(points.op, value=value)
+        return jnp.sum(kernels.gram(Linear(), dataclasses.replace(points, op=op)).matmat(S) ** 2)
+
+    def slopes(value, S):
+        return sum(jnp.sum(g**2) for g in jax.grad(total, argnums=(0, 1))(value, S))
+
+    at = (jnp.asarray(points.op.value), S)
+    for i in range(2):
+        found, h = jax.grad(slopes, argnums=i)(*at), 1e-5
+        direction = np.random.default_rng(5).standard_normal(at[i].shape)
+        up, down = (slopes(*at[:i], at[i] + s * h * direction, *at[i + 1 :]) for s in (1, -1))
+        np.testing.assert_allclose(np.sum(found * direction), (up - down) / (2 * h), rtol=1e-6)
 
 
 def test_precomputed(X):

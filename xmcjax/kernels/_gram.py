@@ -84,8 +84,8 @@ class Gram:
         return dataclasses.replace(self, stored=None)
 
     def matmat(self, S: jax.Array) -> jax.Array:
-        """M⁽ˡ⁾ S_l for all l, [n, L, k], of S [n, L, k]; differentiable in S and the hyperparameters, in
-        reverse mode.
+        """M⁽ˡ⁾ S_l for all l, [n, L, k], of S [n, L, k]; differentiable in S, the hyperparameters and the
+        numbers of the points, in reverse mode.
 
         Raises:
             TypeError: S of another dtype than the points.
@@ -146,11 +146,11 @@ class Gram:
         assert isinstance(points, Points)
         narrow = points.op.shape[1] <= points.n
         S = S if narrow else between(S)
-        T = _rmatmat(points.op, S)
+        T = _of_features("rmatmat", points.op, S)
         if points.centre is not None:
             T = T + points.centre[:, None] * jnp.sum(S, axis=0, keepdims=True)
         T = between(T) if narrow else T
-        out = _matmat(rows.op, T)
+        out = _of_features("matmat", rows.op, T)
         if points.centre is not None:
             out = out + jnp.matmul(points.centre, T, precision="highest")[None]
         scale = jnp.asarray(self.kernel.linear_scale, out.dtype)
@@ -279,6 +279,7 @@ def _product_backward(rows, residual, U):
     S_bar = _product(kernel, A, B, stored, U, rows) if of_S and stored is not None else None
     in_tiles = of_S and stored is None
     points = {name: given for name, given, wanted in (("A", A, of_A), ("B", B, of_B)) if wanted}
+    moved, fixed = _parted(points)
     leaves, form = jax.tree.flatten(kernel)
 
     def add(carry, begin):
@@ -299,10 +300,12 @@ def _product_backward(rows, residual, U):
                 d_leaves[i] += jnp.sum(part * _stacked_product(slope, S), axis=(0, 2))
         if points:
             weights = jnp.einsum("ilk,jlk->lij", part, S, precision="highest")
-            pull = jax.vjp(lambda p: _tile(kernel, p.get("A", A), p.get("B", B), start, rows, count), points)[
-                1
-            ]
-            d_points = jax.tree.map(jnp.add, d_points, pull(weights)[0])
+
+            def of_points(moved):
+                whole = _merged(moved, fixed)
+                return _tile(kernel, whole.get("A", A), whole.get("B", B), start, rows, count)
+
+            d_points = jax.tree.map(jnp.add, d_points, jax.vjp(of_points, moved)[1](weights)[0])
         if in_tiles:
             tile = _tile(kernel, A, B, start, rows, count)
             d_S = d_S + _stacked_product(jnp.swapaxes(tile, 1, 2), part)
@@ -310,7 +313,7 @@ def _product_backward(rows, residual, U):
 
     first = (
         [jnp.zeros_like(leaf) for leaf in leaves],
-        jax.tree.map(jnp.zeros_like, points),
+        jax.tree.map(jnp.zeros_like, moved),
         jnp.zeros_like(S) if in_tiles else None,
     )
     if of_kernel or points or in_tiles:
@@ -326,24 +329,44 @@ def _product_backward(rows, residual, U):
 _product.defvjp(_product_forward, _product_backward, symbolic_zeros=True)
 
 
-def _matmat(op, V):
-    return op.matmat(V) if isinstance(op, Dense) else _sparse_matmat(op, V)
+def _parted(tree) -> tuple[Any, Any]:
+    """The leaves that have derivatives, and those that have none; None stands where the others are."""
+    moved = jax.tree.map(lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jnp.inexact) else None, tree)
+    fixed = jax.tree.map(lambda leaf: None if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf, tree)
+    return moved, fixed
 
 
-def _rmatmat(op, C):
-    return op.rmatmat(C) if isinstance(op, Dense) else _sparse_rmatmat(op, C)
+def _merged(moved, fixed) -> Any:
+    """The tree of both parts."""
+    return jax.tree.map(lambda a, b: b if a is None else a, moved, fixed, is_leaf=lambda leaf: leaf is None)
 
 
-# Each is the other's derivative, because native kernels have no derivative of their own.
-@jax.custom_vjp
-def _sparse_matmat(op, V):
-    return op.matmat(V)
+# Of each product with sparse features, that with the transpose.
+_TRANSPOSED = {"matmat": "rmatmat", "rmatmat": "matmat"}
 
 
-@jax.custom_vjp
-def _sparse_rmatmat(op, C):
-    return op.rmatmat(C)
+def _of_features(product: str, op, V: jax.Array) -> jax.Array:
+    """X V or Xᵀ V by the name of the product."""
+    return getattr(op, product)(V) if isinstance(op, Dense) else _sparse_product(product, op, V)
 
 
-_sparse_matmat.defvjp(lambda op, V: (op.matmat(V), op), lambda op, U: (None, _sparse_rmatmat(op, U)))
-_sparse_rmatmat.defvjp(lambda op, C: (op.rmatmat(C), op), lambda op, U: (None, _sparse_matmat(op, U)))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _sparse_product(product: str, op, V: jax.Array) -> jax.Array:
+    return getattr(op, product)(V)
+
+
+def _sparse_forward(product, op, V):
+    (op, of_op), (V, of_V) = map(unmarked, (op, V))
+    return _sparse_product(product, op, V), (op, V if of_op else None, () if of_V else None)
+
+
+def _sparse_backward(product, residual, U):
+    """In V by the kernels of the transpose, where the rule of `op` takes plain JAX; in X by that rule."""
+    op, V, of_V = residual
+    if isinstance(U, jax.custom_derivatives.SymbolicZero):
+        U = jnp.zeros(U.shape, U.dtype)
+    op_bar = None if V is None else jax.vjp(lambda op: getattr(op, product)(V), op)[1](U)[0]
+    return op_bar, None if of_V is None else _sparse_product(_TRANSPOSED[product], op, U)
+
+
+_sparse_product.defvjp(_sparse_forward, _sparse_backward, symbolic_zeros=True)
