@@ -226,6 +226,36 @@ def test_incomplete_cholesky_refuses_what_is_traced():
         assert np.all(np.isfinite(transformed(1.0, X, "nystrom")))
 
 
+def test_traced_points_have_to_be_dense():
+    """Rows of sparse points are taken on the host; the sentence that names Nystrom says so."""
+    X = data()[0]
+
+    def made(points, method="nystrom"):
+        return kernels.low_rank(RBF(1.0), points, 2, method=method).matrices()
+
+    sparse = kernels.points(sp.csr_array(X))
+    with pytest.raises(
+        TypeError, match=r"^low_rank: expected dense points, or sparse ones of known numbers,"
+    ):
+        jax.jit(made)(sparse)
+    with pytest.raises(TypeError, match=r'(?m)or take method="nystrom" of dense points$'):
+        jax.jit(lambda points: made(points, "cholesky"))(sparse)
+    np.testing.assert_allclose(jax.jit(made)(kernels.points(X)), made(sparse), rtol=1e-9)
+    # hyperparameters may be traced beside them
+    by_w = jax.grad(lambda w: kernels.low_rank(RBF(w), sparse, 2, method="nystrom").matrices().sum())(1.0)
+    assert np.isfinite(by_w) and by_w
+
+
+@pytest.mark.parametrize("method", ["cholesky", "nystrom"])
+def test_points_whose_products_are_0(method):
+    """A pivot, or an active point, of no length: F is 0 there, and the root was singular."""
+    for X in (np.zeros((4, 2)), np.array([[1.0, 0], [0, 0], [-1, 0], [0, 0]])):
+        P, S = kernels.points(X), jnp.asarray(np.random.default_rng(0).standard_normal((4, 1, 2)))
+        made = kernels.low_rank(Linear(), P, 4, method=method)
+        np.testing.assert_allclose(made.matrices()[0], X @ X.T, atol=1e-12)
+        np.testing.assert_allclose(made.cross(P, S)[:, 0], X @ X.T @ S[:, 0], atol=1e-12)
+
+
 @pytest.mark.parametrize(
     "make", [kernels.gram, lambda k, X: kernels.low_rank(k, X, 2), lambda k, X: kernels.fourier(k, X, 2)]
 )

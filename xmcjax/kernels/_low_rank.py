@@ -25,7 +25,8 @@ from xmcjax._pytrees import is_traced, pytree
 from xmcjax.kernels._factored import Factored, Factors
 from xmcjax.kernels._functions import Kernel, check_columns, stack
 from xmcjax.kernels._gram import cross_product
-from xmcjax.kernels._points import check_points, check_test_points
+from xmcjax.kernels._points import Points, check_points, check_test_points
+from xmcjax.linops import Dense
 
 METHODS = ("cholesky", "nystrom")
 
@@ -66,7 +67,8 @@ class LowRank(Factored):
         F = self.with_derivatives().F
         out = []
         for l, (active, places) in enumerate(zip(self.active, self.places, strict=True)):
-            root = _root(F[l], places)
+            one = jax.tree.map(operator.itemgetter(l), self.kernel)
+            root = _root(one.value(active.against(places).pairs(0, active.n, active)))
             T = jnp.matmul(F[l], S[:, l], precision="highest")
             T = jax.scipy.linalg.solve_triangular(root, T, trans=1, lower=True)
             one = jax.tree.map(operator.itemgetter(slice(l, l + 1)), self.kernel)
@@ -93,7 +95,7 @@ def low_rank(kernel: Kernel, points, rank: int, *, method: str = "cholesky", see
 
     Raises:
         TypeError: features in the place of points; points or hyperparameters that JAX traces, with
-            "cholesky".
+            "cholesky"; sparse points that JAX traces, with "nystrom".
         ValueError: an unknown method, a rank out of range, a hyperparameter that is not above 0.
 
     Example:
@@ -113,12 +115,17 @@ def low_rank(kernel: Kernel, points, rank: int, *, method: str = "cholesky", see
             raise TypeError(
                 "low_rank: expected points and hyperparameters of known numbers, found traced ones, by "
                 "which incomplete Cholesky cannot pick points: call it outside jit, vmap and grad, or take "
-                'method="nystrom"'
+                'method="nystrom" of dense points'
             )
         picked = [
             _pivots(jax.tree.map(lambda leaf, l=l: leaf[l], kernel), points, rank) for l in range(count)
         ]
     else:
+        if isinstance(points, Points) and not isinstance(points.op, Dense) and is_traced(points):
+            raise TypeError(
+                "low_rank: expected dense points, or sparse ones of known numbers, found sparse ones that "
+                "JAX traces, whose rows cannot be taken: call it outside jit, vmap and grad"
+            )
         picked = [np.sort(np.random.default_rng(seed).permutation(n)[:rank])] * count
     places = tuple(jnp.asarray(p, jnp.int32) for p in picked)
     active = tuple(points.rows(p) for p in picked)
@@ -127,9 +134,12 @@ def low_rank(kernel: Kernel, points, rank: int, *, method: str = "cholesky", see
     return LowRank(kernel, points, factors, count, active, places, corrected)
 
 
-def _root(F: jax.Array, places: jax.Array) -> jax.Array:
-    """R of F = R⁻¹ M_{I,·}: F at the active points is Rᵀ."""
-    return jnp.tril(F[:, places].T)
+def _root(M: jax.Array) -> jax.Array:
+    """R of M_I = R Rᵀ."""
+    # where M_I is singular in this precision, its smallest eigenvalues are rounding; where it is 0, so is F
+    rounding = M.shape[0] * jnp.finfo(M.dtype).eps * jnp.mean(jnp.diagonal(M))
+    rounding = jnp.where(rounding > 0, rounding, 1)
+    return jnp.linalg.cholesky((M + M.T) / 2 + rounding * jnp.eye(M.shape[0], dtype=M.dtype))
 
 
 @functools.partial(jax.jit, static_argnames="corrected")
@@ -137,12 +147,8 @@ def _made(kernel, points, active, places, *, corrected: bool) -> Factors:
     F, c = [], []
     for l, (some, where) in enumerate(zip(active, places, strict=True)):
         one = jax.tree.map(lambda leaf, l=l: leaf[l], kernel)
-        r = where.shape[0]
-        columns = one.value(some.pairs(0, r, points))  # M_{I,·}, [r, n]
-        M = columns[:, where]
-        # where M_I is singular in this precision, its smallest eigenvalues are rounding
-        rounding = r * jnp.finfo(M.dtype).eps * jnp.mean(jnp.diagonal(M))
-        root = jnp.linalg.cholesky((M + M.T) / 2 + rounding * jnp.eye(r, dtype=M.dtype))
+        columns = one.value(some.pairs(0, where.shape[0], points))  # M_{I,·}, [r, n]
+        root = _root(columns[:, where])
         F.append(jax.scipy.linalg.solve_triangular(root, columns, lower=True))
         if corrected:
             c.append(jnp.maximum(one.value(points.with_themselves()) - jnp.sum(F[-1] ** 2, axis=0), 0))
