@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -183,7 +184,7 @@ def test_derivative_in_dense_points(X, small_tiles):
     ],
 )
 def test_derivative_in_sparse_points(kernel, width, memory, linear, backend, small_tiles):
-    """Beside that in dense points: it was 0 where products go through the features, and an error elsewhere."""
+    """As in dense points: it was 0 where products go through the features, and an error elsewhere."""
     rng = np.random.default_rng(4)
     X = rng.standard_normal((N, width)) * (rng.random((N, width)) < 0.55)
     S, U = columns(N, 1, COLUMNS), columns(N, 1, COLUMNS, seed=2)
@@ -198,10 +199,11 @@ def test_derivative_in_sparse_points(kernel, width, memory, linear, backend, sma
     @jax.jit
     @jax.value_and_grad
     def of_values(value):
-        op = dataclasses.replace(sparse.op, value=value)
-        return total(dataclasses.replace(sparse, op=op, norms2=op.row_norms2()))
+        moved = dataclasses.replace(op, value=value)
+        return total(dataclasses.replace(sparse, op=moved, norms2=moved.row_norms2()))
 
-    value = jnp.asarray(sparse.op.value)
+    op: Any = sparse.op
+    value = jnp.asarray(op.value)
     slope = of_values(value)[1]
     dense = jax.grad(lambda X: total(kernels.points(X)))(X)
     np.testing.assert_allclose(slope.ravel(), dense[X != 0], rtol=1e-9, atol=1e-9)
@@ -214,19 +216,21 @@ def test_products_with_sparse_features_have_derivatives_of_the_second_order():
     """In the columns and in the values."""
     X = np.random.default_rng(4).standard_normal((N, D)) * (np.arange(N * D).reshape(N, D) % 3 == 0)
     points, S = kernels.points(sp.csr_matrix(X)), columns(N, 1, 1)
+    op: Any = points.op
 
     def total(value, S):
-        op = dataclasses.replace(points.op, value=value)
-        return jnp.sum(kernels.gram(Linear(), dataclasses.replace(points, op=op)).matmat(S) ** 2)
+        moved = dataclasses.replace(points, op=dataclasses.replace(op, value=value))
+        return jnp.sum(kernels.gram(Linear(), moved).matmat(S) ** 2)
 
     def slopes(value, S):
         return sum(jnp.sum(g**2) for g in jax.grad(total, argnums=(0, 1))(value, S))
 
-    at = (jnp.asarray(points.op.value), S)
-    for i in range(2):
-        found, h = jax.grad(slopes, argnums=i)(*at), 1e-5
-        direction = np.random.default_rng(5).standard_normal(at[i].shape)
-        up, down = (slopes(*at[:i], at[i] + s * h * direction, *at[i + 1 :]) for s in (1, -1))
+    at, h = (jnp.asarray(op.value), S), 1e-5
+    for i, moving in enumerate(at):
+        found = jax.grad(slopes, argnums=i)(*at)
+        direction = np.random.default_rng(5).standard_normal(moving.shape)
+        steps = [h * direction if other is moving else 0.0 for other in at]
+        up, down = (slopes(at[0] + s * steps[0], at[1] + s * steps[1]) for s in (1, -1))
         np.testing.assert_allclose(np.sum(found * direction), (up - down) / (2 * h), rtol=1e-6)
 
 
@@ -241,6 +245,45 @@ def test_precomputed(X):
     # a kernel of the distances in the feature space of another
     twice = kernels.gram(RBF(2.0), given).matmat(S)[:, 0]
     np.testing.assert_allclose(twice, np.exp(-(2 - 2 * M)) @ S[:, 0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("M", [[[0.0]], np.zeros((3, 3)), np.float32([[0, 0], [0, 2]])])
+def test_a_kernel_matrix_of_zeros_is_semidefinite(M):
+    given, S = kernels.precomputed(M), jnp.ones((len(M), 1, 1), np.asarray(M).dtype)
+    for make in (kernels.gram, lambda kernel, given: kernels.low_rank(kernel, given, 1)):
+        made = make(Linear(), given)
+        np.testing.assert_array_equal(made.matmat(S)[:, 0, 0], np.sum(M, axis=1))
+        np.testing.assert_allclose(made.cross(given, S)[:, 0, 0], np.sum(M, axis=1), rtol=1e-5)
+    for least in (-1e-30, -1.0):
+        with pytest.raises(ValueError, match="semidefinite kernel matrix, found the eigenvalue -1"):
+            kernels.precomputed([[0.0, least], [least, 0.0]])
+
+
+def test_test_points_are_taken_from_lists(X):
+    for form in (np.asarray, sp.csr_array):
+        P = kernels.points(form(X))
+        given, array = (kernels.points(T, like=P) for T in (X[:2].tolist(), X[:2]))
+        np.testing.assert_array_equal(given.norms2, array.norms2)
+        for wrong in ([1.0] * D, [[1.0]], []):
+            with pytest.raises(ValueError, match=rf"^expected points \[m, {D}\], got shape \["):
+                kernels.points(wrong, like=P)
+        with pytest.raises(TypeError, match=r"^X: expected an array or a sparse matrix"):
+            kernels.points(None, like=P)
+
+
+@pytest.mark.parametrize("kernel", [RBF(2.0), Matern(2.0), Linear(), RBF(1.0) + Linear()])
+def test_points_without_features_are_all_the_same(kernel):
+    """Their distances are 0, and were divided by a number of features that is 0."""
+    expected, S = 0.0 if isinstance(kernel, Linear) else 1.0, jnp.ones((3, 1, 1))
+    for form, backend in ((np.asarray, "auto"), (sp.csr_array, "auto"), (sp.csr_array, "jnp")):
+        P = kernels.points(form(np.zeros((3, 0))), backend=backend)
+        every = [kernels.gram(kernel, P, memory=memory) for memory in (0, 1e9)]
+        every += [kernels.low_rank(kernel, P, 2)] if backend == "auto" else []
+        every += [kernels.fourier(kernel, P, 4)] if isinstance(kernel, RBF | Matern) else []
+        for made in every:
+            np.testing.assert_allclose(made.matrices(), np.full((1, 3, 3), expected), rtol=1e-12)
+            across = made.cross(kernels.points(form(np.zeros((2, 0))), like=P), S)
+            np.testing.assert_allclose(across, np.full((2, 1, 1), 3 * expected), rtol=1e-12)
 
 
 def symmetric_product(M, S, threads=2):

@@ -58,10 +58,10 @@ class Fourier(Factored):
         return jnp.stack(out, axis=1)
 
     def _features(self, kernel, phases: jax.Array) -> Factors:
-        d, half = self.directions.shape
+        half = self.directions.shape[1]
         F = []
         for l in range(self.count):
-            angle = jnp.sqrt(kernel.w[l] / d) * phases
+            angle = jnp.sqrt(kernel.w[l] / self.points.divisor) * phases
             F.append(jnp.concatenate([jnp.cos(angle), jnp.sin(angle)]) / half**0.5)
         return Factors(tuple(F), None)
 

@@ -67,6 +67,11 @@ class Points:
     def dtype(self) -> Any:
         return self.op.dtype
 
+    @property
+    def divisor(self) -> float:
+        """d, by which kernels divide distances; 1 where there are no features, as all distances are 0."""
+        return float(max(1, self.op.shape[1]))
+
     def pairs(self, start, size: int, others: Points) -> Pairs:
         """Of the points start … start + size − 1 with all the others, [size, others]; `size` is static."""
         cut = functools.partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=size)
@@ -76,11 +81,11 @@ class Points:
             inner = self.op.inner(start + jnp.arange(size, dtype=jnp.int32), others.op)
         whole = inner + cut(self.offset)[:, None] + others.offset[None]
         distance2 = _distances2(cut(self.norms2), others.norms2, inner)
-        return Pairs(whole, distance2, float(self.op.shape[1]))
+        return Pairs(whole, distance2, self.divisor)
 
     def with_themselves(self) -> Pairs:
         """Of each point with itself, [n]."""
-        return Pairs(self.norms2 + 2 * self.offset, jnp.zeros_like(self.norms2), float(self.op.shape[1]))
+        return Pairs(self.norms2 + 2 * self.offset, jnp.zeros_like(self.norms2), self.divisor)
 
     def rows(self, places) -> Points:
         """Some of the points (on the host, not under jit)."""
@@ -195,6 +200,7 @@ def points(X, dtype=None, *, like: Points | None = None, backend: str = "auto") 
             device is a GPU that has kernels for it, whose products have no derivatives in X.
 
     Raises:
+        TypeError: X is no matrix of real numbers.
         ValueError: X of another width than the training points, or not of matrix form.
 
     Example:
@@ -202,6 +208,8 @@ def points(X, dtype=None, *, like: Points | None = None, backend: str = "auto") 
         >>> X.norms2.tolist()
         [0.5, 0.5]
     """
+    if not isinstance(X, jax.Array):
+        X = _sparse.matrix(X)
     if like is not None:
         if X.ndim != 2 or X.shape[1] != like.op.shape[1]:
             raise ValueError(f"expected points [m, {like.op.shape[1]}], got shape {list(X.shape)}")
@@ -216,15 +224,17 @@ def points(X, dtype=None, *, like: Points | None = None, backend: str = "auto") 
     op: Any = made(X, dtype)
     if isinstance(op, Dense):
         return _centred(op, like.centre if like is not None else None)
-    centre = _common(op.to_scipy()) if like is None else like.centre
-    if centre is not None:
+    some = 0 not in op.shape  # of no numbers there is no mean, and nothing to subtract it from
+    centre = like.centre if like is not None else _common(op.to_scipy()) if some else None
+    if centre is not None and some:
         op = made(_less(op.to_scipy(), np.asarray(centre)), op.dtype)
     return _of_rest(op, centre)
 
 
 @jax.jit
 def _centred(op: Dense, centre: jax.Array | None) -> Points:
-    centre = op.mean() if centre is None else centre
+    if centre is None:
+        centre = op.mean() if op.shape[0] else jnp.zeros(op.shape[1], op.dtype)
     offset = jnp.matmul(op.X, centre, precision="highest") - jnp.sum(centre * centre) / 2
     centred = Dense(op.X - centre[None])
     return Points(centred, centred.row_norms2(), offset, centre)
@@ -292,10 +302,11 @@ def precomputed(M, dtype=None) -> GivenProducts:
     try:
         np.linalg.cholesky(M + rounding * np.eye(n, dtype=M.dtype))
     except np.linalg.LinAlgError:
-        least = float(np.linalg.eigvalsh(M)[0])
-        raise ValueError(
-            f"expected a positive semidefinite kernel matrix, found the eigenvalue {least:.3g}"
-        ) from None
+        # without it where rounding is all that is wrong, or where it is 0, as of a matrix of zeros
+        if (least := float(np.linalg.eigvalsh(M)[0])) < -rounding:
+            raise ValueError(
+                f"expected a positive semidefinite kernel matrix, found the eigenvalue {least:.3g}"
+            ) from None
     return GivenProducts(jnp.asarray(M), jnp.asarray(np.diagonal(M).copy()))
 
 
