@@ -152,6 +152,22 @@ def test_columns_of_another_shape_are_refused():
                     product(jnp.ones(shape, P.dtype))
 
 
+def test_columns_that_are_no_array_are_refused():
+    P = kernels.points([[0.0], [1.0], [3.0]])
+    every = [kernels.gram(kernel, P, memory=memory) for kernel in (RBF(1.0), Linear()) for memory in (0, 1e9)]
+    for made in (*every, kernels.low_rank(RBF(1.0), P, 2), kernels.fourier(RBF(1.0), P, 2)):
+        of_classes = kernels.class_kernels(made, 1.0, 0.1, 2)
+        for count, products in (
+            (1, [made.matmat, lambda S, made=made: made.sandwich(S, lambda T: T)]),
+            (1, [lambda S, made=made: made.cross(P, S, lambda T: T)]),
+            (2, [of_classes.matmat, lambda S, made=of_classes: made.cross(P, S)]),
+        ):
+            for product in products:
+                for S, kind in (([[[1.0]] * count] * 3, "list"), (None, "NoneType")):
+                    with pytest.raises(TypeError, match=rf"^S: expected .* \[3, {count}, k\], found {kind}$"):
+                        product(S)
+
+
 CROSSED = [
     lambda P: kernels.gram(Linear(), P, memory=0),
     lambda P: kernels.gram(RBF(1.0), P),
@@ -182,6 +198,46 @@ def test_points_that_were_not_made_like_the_training_points_are_refused(make, fo
     np.testing.assert_allclose(cross(P, S)[:4], again, rtol=1e-12)
     # a set that has been copied, or loaded, has the same numbers
     np.testing.assert_array_equal(cross(jax.tree.map(jnp.array, P), S), cross(P, S))
+
+
+@pytest.mark.parametrize("make", [*CROSSED, lambda P: kernels.gram(RBF(W), P, memory=0)])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array, "jnp"])
+def test_products_with_no_test_points(make, form):
+    """They have no rows, and derivatives that are 0; a tile of one row was cut out of them."""
+    backend, form = ("jnp", sp.csr_array) if form == "jnp" else ("auto", form)
+    P = kernels.points(form(np.random.default_rng(0).normal(size=(9, 3)) + 5), backend=backend)
+    T, made = kernels.points(form(np.zeros((0, 3))), like=P), make(P)
+    S = jnp.ones((9, made.count, 2))
+    assert made.cross(T, S).shape == (0, made.count, 2)
+    assert not np.any(jax.grad(lambda S: made.cross(T, S).sum())(S))
+    family = kernels.class_kernels(made, 1.0, 0.1, made.count)
+    assert family.cross(T, S).shape == (0, made.count, 2)
+
+
+def test_no_test_points_have_derivatives_that_are_0():
+    P = kernels.points(np.random.default_rng(0).normal(size=(9, 3)))
+    T, S = kernels.points(np.zeros((0, 3)), like=P), jnp.ones((9, 1, 2))
+
+    def total(w, P, T):
+        return kernels.gram(RBF(w), P, memory=0).cross(T, S).sum()
+
+    for slope in jax.tree.leaves(jax.grad(total, argnums=(0, 1, 2))(0.7, P, T)):
+        assert not np.any(slope)
+    given = kernels.precomputed(np.eye(9))
+    none = kernels.precomputed_test(np.zeros((0, 9)), given)
+    for made in (kernels.gram(Linear(), given), kernels.low_rank(RBF(1.0), given, 2)):
+        assert made.cross(none, S).shape == (0, 1, 2)
+
+
+@pytest.mark.parametrize("kernel", [RBF(1.0), Linear()])
+@pytest.mark.parametrize("memory", [0, 1e9])
+def test_products_with_no_training_points(kernel, memory):
+    for form, backend in ((np.asarray, "auto"), (sp.csr_array, "auto"), (sp.csr_array, "jnp")):
+        P = kernels.points(form(np.zeros((0, 3))), backend=backend)
+        made, S = kernels.gram(kernel, P, memory=memory), jnp.ones((0, 1, 2))
+        assert made.matmat(S).shape == (0, 1, 2) and made.matrices().shape == (1, 0, 0)
+        across = made.cross(kernels.points(np.ones((4, 3)), like=P), S)
+        np.testing.assert_array_equal(across, np.zeros((4, 1, 2)))
 
 
 def test_given_products_of_another_width_are_refused():

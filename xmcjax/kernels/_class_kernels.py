@@ -19,7 +19,7 @@ from xmcjax._fork import methods_need_threads_of_jax, needs_threads_of_jax
 from xmcjax._hierarchy import Hierarchy
 from xmcjax._pytrees import pytree
 from xmcjax.kernels._factored import Factored
-from xmcjax.kernels._functions import positive
+from xmcjax.kernels._functions import check_columns, positive
 from xmcjax.kernels._gram import Gram
 from xmcjax.kernels._mixing import Independent, Loadings, Mixing, tree
 from xmcjax.linops import real_array
@@ -76,8 +76,13 @@ class ClassKernels:
         return self.gram.dtype
 
     def matmat(self, S: jax.Array) -> jax.Array:
-        """K̃ S of S [n, C, B] or [n, C]: all classes and lanes in one product with each M⁽ˡ⁾."""
-        if S.ndim == 2:
+        """K̃ S of S [n, C, B] or [n, C]: all classes and lanes in one product with each M⁽ˡ⁾.
+
+        Raises:
+            TypeError: S that is no array.
+            ValueError: S of another shape.
+        """
+        if getattr(S, "ndim", 3) == 2:
             return self.matmat(S[..., None])[..., 0]
         return self._product(self.gram.matmat, self.gram.sandwich, S)
 
@@ -94,6 +99,7 @@ class ClassKernels:
         return self.v[:, None, None] * base + self.sigma2
 
     def _product(self, product, sandwich, S: jax.Array) -> jax.Array:
+        check_columns(S, self.n, self.n_classes)
         n, C, B = S.shape
         if self.columns is None:
             # one M for all functions: M (S Φ diag(v) Φᵀ), C columns instead of P

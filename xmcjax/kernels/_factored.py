@@ -92,6 +92,7 @@ class Factored:
         """M⁽ˡ⁾ S_l for all l, [n, L, k], of S [n, L, k]; differentiable in S and the hyperparameters.
 
         Raises:
+            TypeError: S that is no array.
             ValueError: S of another shape.
         """
         check_columns(S, self.n, self.count)
@@ -99,6 +100,7 @@ class Factored:
 
     def sandwich(self, S: jax.Array, between) -> jax.Array:
         """As :meth:`xmcjax.kernels.Gram.sandwich`."""
+        check_columns(S, self.n, self.count)
         return self.matmat(between(S[:, 0])[:, None])
 
     def matrices(self) -> jax.Array:

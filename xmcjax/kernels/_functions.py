@@ -39,7 +39,7 @@ class Pairs(NamedTuple):
 
     inner: jax.Array  #: x·x', [rows, columns]
     distance2: jax.Array  #: ‖x − x'‖² ≥ 0, [rows, columns]
-    features: float  #: d, the divisor of distances
+    features: float  #: d, the divisor of distances; 1 where there are no features
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,9 +226,12 @@ class Product(Kernel):
 
 
 def check_columns(S, n: int, count: int) -> None:
-    """Raises ValueError where S is no [n, L, k] of L kernels."""
+    """Raises TypeError where S is no array, and ValueError where it is no [n, L, k] of L kernels."""
+    expected = f"S: expected columns [{n}, {count}, k], found"
+    if not isinstance(S, jax.Array | np.ndarray):
+        raise TypeError(f"{expected} {type(S).__name__}")
     if S.ndim != 3 or S.shape[:2] != (n, count):
-        raise ValueError(f"S: expected columns [{n}, {count}, k], found shape {list(S.shape)}")
+        raise ValueError(f"{expected} shape {list(S.shape)}")
 
 
 @needs_threads_of_jax

@@ -88,7 +88,7 @@ class Gram:
         numbers of the points, in reverse mode.
 
         Raises:
-            TypeError: S of another dtype than the points.
+            TypeError: S that is no array, or of another dtype than the points.
             ValueError: S of another shape.
         """
         self._check(S)
@@ -104,8 +104,8 @@ class Gram:
             between: a linear map of columns that takes [r, k] to [r, k] for any number r of rows:
                 it commutes with M, and is applied between the factors of M where these have fewer rows.
         """
+        self._check(S)
         if self.linear:
-            self._check(S)
             return self._through_features(self.points, S, between)
         return self.matmat(between(S[:, 0])[:, None])
 
@@ -119,7 +119,7 @@ class Gram:
             between: where L = 1, as for :meth:`sandwich`.
 
         Raises:
-            TypeError: S of another dtype than the points, or what is no points.
+            TypeError: S that is no array, or of another dtype than the points, or what is no points.
             ValueError: points that were made in another way; a mean that JAX traces is not looked at.
         """
         self._check(S)
@@ -136,13 +136,14 @@ class Gram:
         return _of_all(self.stored)
 
     def _check(self, S) -> None:
+        check_columns(S, self.n, self.count)
         if jax.dtypes.canonicalize_dtype(S.dtype) != self.dtype:
             raise TypeError(f"expected columns of {self.dtype}, the precision of the kernel, got {S.dtype}")
-        check_columns(S, self.n, self.count)
 
     def _through_features(self, rows, S: jax.Array, between) -> jax.Array:
         # s X (between(X'ᵀ S)); with x = (x − m) + m: X'ᵀ S = (X' − m)ᵀ S + m 1ᵀS and X T = (X − m) T + 1 mᵀT
-        points, S = self.points, S.reshape(self.n, -1)  # the columns of all L kernels
+        points, lanes = self.points, S.shape[2]
+        S = S.reshape(self.n, self.count * lanes)  # the columns of all L kernels
         assert isinstance(points, Points)
         narrow = points.op.shape[1] <= points.n
         S = S if narrow else between(S)
@@ -154,7 +155,7 @@ class Gram:
         if points.centre is not None:
             out = out + jnp.matmul(points.centre, T, precision="highest")[None]
         scale = jnp.asarray(self.kernel.linear_scale, out.dtype)
-        return scale.reshape(1, -1, 1) * out.reshape(out.shape[0], self.count, -1)
+        return scale.reshape(1, -1, 1) * out.reshape(out.shape[0], self.count, lanes)
 
 
 def gram(kernel: Kernel, points: Points | GivenProducts, *, memory: float = 2**31) -> Gram:
@@ -203,27 +204,34 @@ def _tile(kernel: Kernel, A, B, start, rows: int, count: int) -> jax.Array:
     return jax.vmap(lambda k: k.value(pairs), axis_size=count)(kernel)
 
 
-def _starts(n: int, rows: int):
-    """First rows of the tiles, and for each the row where what is new begins: the last two may overlap."""
+def _over_tiles(add, first, n: int, rows: int):
+    """A loop over the tiles of n rows, if any; `add` takes what there is so far, and where a tile begins.
+
+    That is its first row, and the row where what is new begins: the last two may overlap.
+    """
+    if not n:
+        return first
     new = jnp.arange(-(-n // rows), dtype=jnp.int32) * rows
-    return jnp.minimum(new, n - rows), new
+    return jax.lax.scan(
+        lambda carry, begin: (add(carry, *begin), None), first, (jnp.minimum(new, n - rows), new)
+    )[0]
 
 
 @functools.partial(jax.jit, static_argnames=("count", "rows"))
 def _matrices(kernel, points, *, count: int, rows: int) -> jax.Array:
     n = points.n
 
-    def write(out, start):
+    def write(out, start, _):
         tile = _tile(kernel, points, points, start, rows, count)
-        return jax.lax.dynamic_update_slice_in_dim(out, tile, start, axis=1), None
+        return jax.lax.dynamic_update_slice_in_dim(out, tile, start, axis=1)
 
     out = native.varying_like(jnp.zeros((count, n, n), points.dtype), (kernel, points))
-    return jax.lax.scan(write, out, _starts(n, rows)[0])[0]
+    return _over_tiles(write, out, n, rows)
 
 
 def _of_all(stored: jax.Array) -> jax.Array:
     """[L, n, n]; within a program without a copy."""
-    return stored.reshape(-1, *stored.shape[-2:])
+    return stored if stored.ndim == 3 else stored[None]
 
 
 def _stacked_product(matrices: jax.Array, S: jax.Array) -> jax.Array:
@@ -256,12 +264,12 @@ def _product(kernel, A, B, stored, S: jax.Array, rows: int) -> jax.Array:
         return _stored_product(stored, S)
     count, m = S.shape[1], A.n
 
-    def write(out, start):
+    def write(out, start, _):
         part = _stacked_product(_tile(kernel, A, B, start, rows, count), S)
-        return jax.lax.dynamic_update_slice_in_dim(out, part, start, axis=0), None
+        return jax.lax.dynamic_update_slice_in_dim(out, part, start, axis=0)
 
     out = native.varying_like(jnp.zeros((m, count, S.shape[2]), A.dtype), (kernel, A, B, S))
-    return jax.lax.scan(write, out, _starts(m, rows)[0])[0]
+    return _over_tiles(write, out, m, rows)
 
 
 def _product_forward(kernel, A, B, stored, S, rows):
@@ -282,8 +290,7 @@ def _product_backward(rows, residual, U):
     moved, fixed = _parted(points)
     leaves, form = jax.tree.flatten(kernel)
 
-    def add(carry, begin):
-        start, new = begin
+    def add(carry, start, new):
         part = jax.lax.dynamic_slice_in_dim(U, start, rows)
         part = jnp.where((start + jnp.arange(rows, dtype=jnp.int32) >= new)[:, None, None], part, 0)
         d_leaves, d_points, d_S = carry
@@ -309,7 +316,7 @@ def _product_backward(rows, residual, U):
         if in_tiles:
             tile = _tile(kernel, A, B, start, rows, count)
             d_S = d_S + _stacked_product(jnp.swapaxes(tile, 1, 2), part)
-        return (d_leaves, d_points, d_S), None
+        return d_leaves, d_points, d_S
 
     first = (
         [jnp.zeros_like(leaf) for leaf in leaves],
@@ -318,7 +325,7 @@ def _product_backward(rows, residual, U):
     )
     if of_kernel or points or in_tiles:
         first = native.varying_like(first, (kernel, A, B, S, U))
-        (d_leaves, d_points, d_S), _ = jax.lax.scan(add, first, _starts(m, rows))
+        d_leaves, d_points, d_S = _over_tiles(add, first, m, rows)
         kernel_bar = jax.tree.unflatten(form, d_leaves) if of_kernel else None
         S_bar = d_S if in_tiles else S_bar
     else:
@@ -364,7 +371,7 @@ def _sparse_backward(product, residual, U):
     """In V by the kernels of the transpose, where the rule of `op` takes plain JAX; in X by that rule."""
     op, V, of_V = residual
     if isinstance(U, jax.custom_derivatives.SymbolicZero):
-        U = jnp.zeros(U.shape, U.dtype)
+        U = jnp.zeros(U.shape, op.dtype)
     op_bar = None if V is None else jax.vjp(lambda op: getattr(op, product)(V), op)[1](U)[0]
     return op_bar, None if of_V is None else _sparse_product(_TRANSPOSED[product], op, U)
 
