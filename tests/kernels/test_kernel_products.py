@@ -259,6 +259,17 @@ def test_a_kernel_matrix_of_zeros_is_semidefinite(M):
             kernels.precomputed([[0.0, least], [least, 0.0]])
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_matrices_alone_have_the_derivatives_of_products(count, X):
+    """In what they multiply, and in themselves: there are no points to ask."""
+    made = kernels.gram(RBF(W[:count]), kernels.points(X)).matrices_only()
+    S, U = columns(N, count, COLUMNS), columns(N, count, COLUMNS, seed=2)
+    by_S = jax.grad(lambda S: jnp.sum(U * made.matmat(S)))(S)
+    np.testing.assert_allclose(by_S, made.matmat(U), rtol=1e-12)
+    by_M = jax.grad(lambda made: jnp.sum(U * made.matmat(S)))(made).stored
+    np.testing.assert_allclose(by_M, np.einsum("ilk,jlk->lij", U, S), rtol=1e-12)
+
+
 def test_test_points_are_taken_from_lists(X):
     for form in (np.asarray, sp.csr_array):
         P = kernels.points(form(X))

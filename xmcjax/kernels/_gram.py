@@ -279,10 +279,13 @@ def _product_forward(kernel, A, B, stored, S, rows):
 
 def _product_backward(rows, residual, U):
     (kernel, A, B, stored, S), flags = residual
-    of_kernel, of_A, of_B, _, of_S = (flag is not None for flag in flags)
-    count, m = S.shape[1], A.n
+    of_kernel, of_A, of_B, of_stored, of_S = (flag is not None for flag in flags)
+    count, m = S.shape[1], S.shape[0] if A is None else A.n
     if isinstance(U, jax.custom_derivatives.SymbolicZero):
-        U = jnp.zeros((m, count, S.shape[2]), A.dtype)
+        U = jnp.zeros((m, count, S.shape[2]), S.dtype)
+    stored_bar = None
+    if of_stored and A is None:  # matrices alone; else they are known by their points, which have it
+        stored_bar = jnp.einsum("ilk,jlk->lij", U, S, precision="highest").reshape(stored.shape)
     # symmetric, and by a product that can be differentiated once more
     S_bar = _product(kernel, A, B, stored, U, rows) if of_S and stored is not None else None
     in_tiles = of_S and stored is None
@@ -330,7 +333,7 @@ def _product_backward(rows, residual, U):
         S_bar = d_S if in_tiles else S_bar
     else:
         kernel_bar, d_points = None, {}
-    return kernel_bar, d_points.get("A"), d_points.get("B"), None, S_bar
+    return kernel_bar, d_points.get("A"), d_points.get("B"), stored_bar, S_bar
 
 
 _product.defvjp(_product_forward, _product_backward, symbolic_zeros=True)
