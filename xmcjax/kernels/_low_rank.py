@@ -67,8 +67,7 @@ class LowRank(Factored):
         F = self.with_derivatives().F
         out = []
         for l, (active, places) in enumerate(zip(self.active, self.places, strict=True)):
-            one = jax.tree.map(operator.itemgetter(l), self.kernel)
-            root = _root(one.value(active.against(places).pairs(0, active.n, active)))
+            root = _root(F[l], places)
             T = jnp.matmul(F[l], S[:, l], precision="highest")
             T = jax.scipy.linalg.solve_triangular(root, T, trans=1, lower=True)
             one = jax.tree.map(operator.itemgetter(slice(l, l + 1)), self.kernel)
@@ -134,12 +133,10 @@ def low_rank(kernel: Kernel, points, rank: int, *, method: str = "cholesky", see
     return LowRank(kernel, points, factors, count, active, places, corrected)
 
 
-def _root(M: jax.Array) -> jax.Array:
-    """R of M_I = R Rᵀ."""
-    # where M_I is singular in this precision, its smallest eigenvalues are rounding; where it is 0, so is F
-    rounding = M.shape[0] * jnp.finfo(M.dtype).eps * jnp.mean(jnp.diagonal(M))
-    rounding = jnp.where(rounding > 0, rounding, 1)
-    return jnp.linalg.cholesky((M + M.T) / 2 + rounding * jnp.eye(M.shape[0], dtype=M.dtype))
+def _root(F: jax.Array, places: jax.Array) -> jax.Array:
+    """R of F = R⁻¹ M_{I,·}: F at the active points is Rᵀ, but for those of no length, whose row of F is 0."""
+    R = jnp.tril(F[:, places].T)
+    return R + jnp.diag(jnp.where(jnp.diagonal(R) == 0, 1, 0).astype(R.dtype))
 
 
 @functools.partial(jax.jit, static_argnames="corrected")
@@ -147,8 +144,13 @@ def _made(kernel, points, active, places, *, corrected: bool) -> Factors:
     F, c = [], []
     for l, (some, where) in enumerate(zip(active, places, strict=True)):
         one = jax.tree.map(lambda leaf, l=l: leaf[l], kernel)
-        columns = one.value(some.pairs(0, where.shape[0], points))  # M_{I,·}, [r, n]
-        root = _root(columns[:, where])
+        r = where.shape[0]
+        columns = one.value(some.pairs(0, r, points))  # M_{I,·}, [r, n]
+        M = columns[:, where]
+        # where M_I is singular in this precision, its smallest eigenvalues are rounding; where it is 0, so is F
+        rounding = r * jnp.finfo(M.dtype).eps * jnp.mean(jnp.diagonal(M))
+        rounding = jnp.where(rounding > 0, rounding, 1)
+        root = jnp.linalg.cholesky((M + M.T) / 2 + rounding * jnp.eye(r, dtype=M.dtype))
         F.append(jax.scipy.linalg.solve_triangular(root, columns, lower=True))
         if corrected:
             c.append(jnp.maximum(one.value(points.with_themselves()) - jnp.sum(F[-1] ** 2, axis=0), 0))
