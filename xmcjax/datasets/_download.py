@@ -86,7 +86,10 @@ def _in_a_sentence(found: DataSet, file: File, path: Path) -> Iterator[None]:
         raise
     except (OSError, http.client.HTTPException) as error:
         answer = getattr(error, "response", None)
-        reason = type(error).__name__ if answer is None else f"status {answer.status_code}"
+        reason = type(error).__name__
+        if answer is not None:
+            reason = f"status {answer.status_code}"
+            answer.close()  # its connection, which pooch leaves open
         if isinstance(error, urllib.request.HTTPError):
             reason = f"status {error.code}"
             error.close()
