@@ -180,6 +180,11 @@ def test_a_run_that_is_out_of_time_goes_on(xmcjax, data, tmp_path, system):
     result = xmcjax(*train, "--timeout", "0.001")
     assert result.code == 75 and "the same command with --resume goes on" in result.err
     assert not model.exists() and (state / "run.json").exists() and len(list(state.rglob("*"))) >= 2
+    of_first = ["train", "--train", data, "--model", model]  # of the system that is the default
+    named = f"{state}: cannot resume, the model was started with --system = {system}, this run has one-vs-all"
+    xmcjax(*of_first, "--resume").refused(named)
+    xmcjax(*of_first).refused(f"{state}: expected no state of a run that was interrupted, found one")
+    assert not model.exists()
     told = json.loads(xmcjax(*train, "--timeout", "600", "--resume", "--json").done().out)
     assert told["resumed"]["directory"] == str(state) and not state.exists() and model.exists()
     xmcjax(*train, "--timeout", "0").refused("--timeout: expected seconds above 0, got 0")

@@ -334,6 +334,16 @@ def test_a_directory_is_no_stream(xmcjax, model, files):
         xmcjax(*arguments).refused("--model: expected a directory, which no stream is, got -")
 
 
+def test_statistics_have_a_file_which_no_stream_is(xmcjax, files, tmp_path):
+    train = ("train", "--train", files / "train.txt", "--model", tmp_path / "m", "--stats")
+    for wrong, said in (
+        ("-", "a file, which no stream is, got -"),
+        ("", "the name of a file, got an empty one"),
+    ):
+        xmcjax(*train, wrong).refused(f"--stats: expected {said}")
+    assert not (tmp_path / "m").exists()
+
+
 def test_a_terminal_shows_how_many_rows_are_predicted(model, files, tmp_path):
     import fcntl
     import pty

@@ -123,8 +123,8 @@ def main(names):
             sent.append(time.monotonic())
             os.kill(os.getpid(), signal.SIGINT)
 
-        # Python drops what a signal handler raises within a __del__, such as those of an earlier case's bars, and
-        # within a function that is called while it collects garbage, such as JAX's
+        # Python drops what a signal handler raises within a __del__, such as those of an earlier case's bars,
+        # and within a function that is called while it collects garbage, such as JAX's
         gc.collect()
         gc.disable()
         timer = threading.Timer(WAIT, send)

@@ -48,6 +48,8 @@ FILES = (
     ),
 )
 DIRECTORIES = ("--model", "--parts", "--pretrained")
+# The file of statistics is written while a run goes on, and added to by the next one.
+_STATISTICS = "--stats"
 _THREADS = {"--threads": "--n-jobs"}
 #: Flags of earlier versions by command, and what there is in place of each.
 RENAMED = {
@@ -131,21 +133,21 @@ def check_names(arguments: Iterable[str]) -> None:
     the end of a name is dropped.
 
     Raises:
-        ValueError: an empty name, or that of a directory in place of a file.
+        ValueError: an empty name, that of a directory in place of a file, or of a stream where none can be.
     """
     arguments = list(arguments)
     for argument, following in itertools.zip_longest(arguments, arguments[1:]):
         flag, equals, value = argument.partition("=")
         value = value if equals else following
-        if flag not in FILES + DIRECTORIES or value is None:
+        if flag not in (*FILES, *DIRECTORIES, _STATISTICS) or value is None:
             continue
-        expected = "a file" if flag in FILES else "a directory"
+        expected = "a directory" if flag in DIRECTORIES else "a file"
         if not value:
             raise ValueError(f"{flag}: expected the name of {expected}, got an empty one")
-        if flag in FILES and os.path.basename(value) in ("", ".", ".."):
+        if flag not in DIRECTORIES and os.path.basename(value) in ("", ".", ".."):
             raise ValueError(f"{flag}: expected the name of a file, got that of a directory: {value}")
-        if flag in DIRECTORIES and value == "-":
-            raise ValueError(f"{flag}: expected a directory, which no stream is, got - (./- has that name)")
+        if flag not in FILES and value == "-":
+            raise ValueError(f"{flag}: expected {expected}, which no stream is, got - (./- has that name)")
 
 
 def described(options: Mapping[str, Option]):

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
 
 import tyro
@@ -14,6 +15,8 @@ from xmcjax._arguments import whole_number
 from xmcjax._memory import size, usable_memory
 from xmcjax._options import flag_of
 from xmcjax._range import check_range
+from xmcjax._state_folder import state_folder
+from xmcjax._systems import FIRST_SYSTEM
 from xmcjax._words import counted
 from xmcjax.cli import _report, _training
 from xmcjax.cli._cache import compilation_cache
@@ -272,10 +275,25 @@ def run(options: Options) -> int:
     whole_number("--shard-size", options.shard_size, 1)
     if not options.resume:
         check_vacant(options.model)
+    _check_state(options)
     with _opened_stats(options, trainer) as stats:
         if options.stats is not None:  # another run, which ended just before, may have made it
             check_stats(options.stats, options.model, options.resume)
         return _run(options, trainer, weights, deadline, stats)
+
+
+def _check_state(options: Options) -> None:
+    """Whether a run of another system, which was interrupted before it made a model, is to make this one.
+
+    Raises:
+        FileExistsError: its state is there.
+        ModelMismatchError: its state is there, and this run is to go on.
+    """
+    state, model = state_folder(options.model), Path(options.model)
+    if state.is_dir() and not (model.is_dir() and any(model.iterdir())):
+        from xmcjax.estimators import Checkpoint
+
+        Checkpoint(state, {"--system": FIRST_SYSTEM}).check_run(options.resume)
 
 
 def _run(

@@ -111,6 +111,17 @@ class Checkpoint:
             if not (_UNFINISHED.fullmatch(path.name) or (path.name == _RUN and self._is_mark(path))):
                 raise ModelFormatError(self.folder, expected, f"one that holds something else: {path.name}")
 
+    def check_run(self, resume: bool) -> None:
+        """:meth:`check`, and whether a state that is there is of this run, as far as its mark says.
+
+        Raises:
+            ModelMismatchError: it is of another run.
+            FileExistsError, ModelFormatError, OSError: as :meth:`check`.
+        """
+        self.check(resume)
+        if has_state(self.folder):
+            self._compare(_read_mark(self.folder / _RUN))
+
     def begin(self, resume: bool) -> bool:
         """Prepares the folder; whether there is a run to go on with.
 

@@ -147,7 +147,7 @@ def _made(kernel, points, active, places, *, corrected: bool) -> Factors:
         r = where.shape[0]
         columns = one.value(some.pairs(0, r, points))  # M_{I,·}, [r, n]
         M = columns[:, where]
-        # where M_I is singular in this precision, its smallest eigenvalues are rounding; where it is 0, so is F
+        # where M_I is singular in this precision, its smallest eigenvalues are rounding; F is 0 where M_I is
         rounding = r * jnp.finfo(M.dtype).eps * jnp.mean(jnp.diagonal(M))
         rounding = jnp.where(rounding > 0, rounding, 1)
         root = jnp.linalg.cholesky((M + M.T) / 2 + rounding * jnp.eye(r, dtype=M.dtype))
