@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from jax.sharding import PartitionSpec as P
 
 from tests.support.kernel_functions import CASES, distances2, everything, rbf
 from tests.support.problems import needs_native
@@ -210,6 +211,41 @@ def test_derivative_in_sparse_points(kernel, width, memory, linear, backend, sma
     direction, h = rng.standard_normal(value.shape), 1e-6
     change = (of_values(value + h * direction)[0] - of_values(value - h * direction)[0]) / (2 * h)
     np.testing.assert_allclose(np.sum(slope * direction), change, rtol=1e-7)
+
+
+def test_sparse_points_for_a_gpu_have_no_derivatives_in_their_values():
+    X = np.random.default_rng(4).standard_normal((N, D)) * (np.arange(N * D).reshape(N, D) % 3 == 0)
+    points, S = kernels.points(sp.csr_matrix(X), backend="gpu"), columns(N, 1, 1)
+
+    def total(points, S):
+        return jnp.sum(kernels.gram(Linear(), points).matmat(S) ** 2)
+
+    found = jax.jit(jax.grad(total, argnums=1))(points, S)
+    np.testing.assert_allclose(found, 2 * (X @ X.T @ (X @ X.T @ S[:, 0]))[:, None], rtol=1e-9, atol=1e-9)
+    with pytest.raises(
+        TypeError, match=r"matmat: expected features of .* for derivatives in the values of X"
+    ):
+        jax.jit(jax.grad(total, allow_int=True))(points, S)
+
+
+def test_products_with_sparse_features_have_derivatives_in_shard_map():
+    X = np.random.default_rng(4).standard_normal((N, D)) * (np.arange(N * D).reshape(N, D) % 3 == 0)
+    points, S = kernels.points(sp.csr_matrix(X)), columns(N, 1, 2)
+    op: Any = points.op
+
+    def slopes(value, S):
+        def total(value, S):
+            moved = dataclasses.replace(points, op=dataclasses.replace(op, value=value))
+            return jnp.sum(kernels.gram(Linear(), moved).matmat(S) ** 2)
+
+        return jax.grad(total, argnums=(0, 1))(value, S)
+
+    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    whole, lanes = P(), P(None, None, "i")
+    sharded = jax.shard_map(slopes, mesh=mesh, in_specs=(whole, lanes), out_specs=(whole, lanes))
+    given = jnp.asarray(op.value), S
+    for found, expected in zip(jax.jit(sharded)(*given), slopes(*given), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_products_with_sparse_features_have_derivatives_of_the_second_order():

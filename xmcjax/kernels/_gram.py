@@ -18,10 +18,10 @@ from xmcjax import native
 from xmcjax._arguments import number
 from xmcjax._cores import usable_cores
 from xmcjax._fork import methods_need_threads_of_jax
-from xmcjax._pytrees import pytree, unmarked
+from xmcjax._pytrees import is_traced, pytree, unmarked
 from xmcjax.kernels._functions import Kernel, Linear, check_columns, stack
 from xmcjax.kernels._points import GivenProducts, Points, check_points, check_test_points
-from xmcjax.linops import Csr, Dense, Grouped
+from xmcjax.linops import Csr, Dense, Grouped, constant_values
 
 # Bytes of one tile [L, rows, n]: it should stay in the processor's caches and be worth a matrix product.
 _TILE_BYTES = 1 << 22
@@ -357,26 +357,27 @@ _TRANSPOSED = {"matmat": "rmatmat", "rmatmat": "matmat"}
 
 def _of_features(product: str, op, V: jax.Array) -> jax.Array:
     """X V or Xᵀ V by the name of the product."""
-    return getattr(op, product)(V) if isinstance(op, Dense) else _sparse_product(product, op, V)
+    if isinstance(op, Dense):
+        return getattr(op, product)(V)
+    if not op.values_vary:
+        return _sparse_product(product, False, constant_values(product, op), V)
+    return _sparse_product(product, is_traced(op), op, V)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _sparse_product(product: str, op, V: jax.Array) -> jax.Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _sparse_product(product: str, varies: bool, op, V: jax.Array) -> jax.Array:
     return getattr(op, product)(V)
 
 
-def _sparse_forward(product, op, V):
-    (op, of_op), (V, of_V) = map(unmarked, (op, V))
-    return _sparse_product(product, op, V), (op, V if of_op else None, () if of_V else None)
+def _sparse_forward(product, varies, op, V):
+    return _sparse_product(product, varies, op, V), (op, V if varies else None)
 
 
-def _sparse_backward(product, residual, U):
+def _sparse_backward(product, varies, residual, U):
     """In V by the kernels of the transpose, where the rule of `op` takes plain JAX; in X by that rule."""
-    op, V, of_V = residual
-    if isinstance(U, jax.custom_derivatives.SymbolicZero):
-        U = jnp.zeros(U.shape, op.dtype)
-    op_bar = None if V is None else jax.vjp(lambda op: getattr(op, product)(V), op)[1](U)[0]
-    return op_bar, None if of_V is None else _sparse_product(_TRANSPOSED[product], op, U)
+    op, V = residual
+    op_bar = jax.vjp(lambda op: getattr(op, product)(V), op)[1](U)[0] if varies else None
+    return op_bar, _sparse_product(_TRANSPOSED[product], varies, op, U)
 
 
-_sparse_product.defvjp(_sparse_forward, _sparse_backward, symbolic_zeros=True)
+_sparse_product.defvjp(_sparse_forward, _sparse_backward)

@@ -21,6 +21,7 @@ from xmcjax._memory import size
 from xmcjax._platform import default_platform
 from xmcjax._pytrees import is_traced
 from xmcjax.linops._base import LinOp, put
+from xmcjax.linops._base import constant_values as constant_values
 from xmcjax.linops._checks import check_features, check_operator, computed_dtype, real_array
 from xmcjax.linops._csr import Csr, from_scipy
 from xmcjax.linops._dense import Dense, on_the_device

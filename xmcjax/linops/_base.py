@@ -148,10 +148,7 @@ def _by_kernel_jvp(product: str, primals, tangents):
     varies = [i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero)]
     op, name = primals[0], product.removeprefix("_")
     if not op.values_vary and min(varies) < len(jax.tree.leaves(op)):
-        raise TypeError(
-            f'{name}: expected features of backend="dense", "native" or "jnp" for derivatives '
-            'in the values of X, found those of backend="gpu"'
-        )
+        raise _without_derivatives(name)
 
     def plain(*varying):
         given = dict(enumerate(leaves)) | dict(zip(varies, varying, strict=True))
@@ -160,3 +157,26 @@ def _by_kernel_jvp(product: str, primals, tangents):
 
     moved = jax.jvp(plain, [leaves[i] for i in varies], [tangents[i] for i in varies])[1]
     return _by_kernel(product, *primals), moved
+
+
+def _without_derivatives(product: str) -> TypeError:
+    return TypeError(
+        f'{product}: expected features of backend="dense", "native" or "jnp" for derivatives '
+        'in the values of X, found those of backend="gpu"'
+    )
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def constant_values(product: str, op: SparseProducts) -> SparseProducts:
+    """The operator, for a rule that has no derivatives in its values: TypeError where they are asked for.
+
+    Args:
+        product: which the error names.
+        op: whose `values_vary` is false.
+    """
+    return op
+
+
+@constant_values.defjvp
+def _constant_values_jvp(product: str, primals, tangents):
+    raise _without_derivatives(product)
