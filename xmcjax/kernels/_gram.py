@@ -260,8 +260,11 @@ def cross_product(kernel, A, B, S: jax.Array) -> jax.Array:
 @functools.partial(jax.custom_vjp, nondiff_argnums=(5,))
 def _product(kernel, A, B, stored, S: jax.Array, rows: int) -> jax.Array:
     """k_l(A, B) S_l for all l, [A.n, L, k]; from `stored` where that is given (then A is B)."""
-    if stored is not None:
-        return _stored_product(stored, S)
+    return _product_in_tiles(kernel, A, B, S, rows=rows) if stored is None else _stored_product(stored, S)
+
+
+@functools.partial(jax.jit, static_argnames="rows")
+def _product_in_tiles(kernel, A, B, S: jax.Array, *, rows: int) -> jax.Array:
     count, m = S.shape[1], A.n
 
     def write(out, start, _):
