@@ -419,10 +419,11 @@ def test_features_far_from_0_go_to_the_solver_of_crammer_and_singer(variant, kin
     y = np.arange(800) % 4
     X = 1e4 + rng.normal(size=(800, 6)) + 1.5 * np.eye(4, 6)[y]
     told = []
-    options = dict(C=1000.0, variant=variant, max_epochs=600, observe=told.append)
+    # half of them: with twice as many the steps for all rows come to their end with some instruction sets
+    options = dict(C=1000.0, variant=variant, max_epochs=300, observe=told.append)
     found = topk_sdca.solve(kind(X), y, **options)
     assert found.status == Status.CONVERGED and found.gap <= 1e-3
-    assert 300 <= found.epochs <= 600 and "; after 300 epochs coordinate ascent comes first" in found.reason
-    assert told[-1].method == "Newton's method" and 300 < told[-1].passes <= found.epochs
+    assert 150 <= found.epochs <= 300 and "; after 150 epochs coordinate ascent comes first" in found.reason
+    assert told[-1].method == "Newton's method" and 150 < told[-1].passes <= found.epochs
     value = dual_references.objective(found.W, X, y, variant, 1, 1000.0)
     np.testing.assert_allclose(found.primal, value, rtol=1e-9)
