@@ -237,6 +237,7 @@ def test_writer_refuses(tmp_path):
         (X, 2 * Y, ValueError, r"Y must hold zeros and ones, but Y\[0, 0\] is 2"),
         (X.astype(np.int64), Y, TypeError, "dtype must be float32 or float64"),
         (X.astype(bool), Y, TypeError, "^X: dtype must be float32 or float64, got bool$"),
+        (X, [[0], [0, 1]], ValueError, "^Y: expected rows of one length, found a ragged list"),
         (X, [0, 1], ValueError, "found one class per row: svmlight, npz, parquet and arrow hold classes$"),
         (X.toarray(), Y, TypeError, "X: expected a sparse matrix, found ndarray"),
     ]:

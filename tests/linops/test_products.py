@@ -314,6 +314,9 @@ def test_arrays_of_another_dtype_or_shape_are_one_sentence_for_every_backend(bac
             TypeError, match=r"^inner: expected places of rows as whole numbers \[p\], found "
         ):
             F.inner(places, F)
+    for place in (3, -1, 2**40):
+        with pytest.raises(ValueError, match=rf"^inner: expected places of rows from 0 to 2, found {place}$"):
+            F.inner(np.array([0, place]), F)
     np.testing.assert_array_equal(F.inner(np.array([1, 0]), F), F.inner(jnp.int32([1, 0]), F))
     with jax.enable_x64(False):  # what JAX makes float32 is float32
         F.matmat(right.astype(np.float64))

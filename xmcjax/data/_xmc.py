@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmcjax._arguments import flag
-from xmcjax._sparse import Sparse, is_sparse
+from xmcjax._sparse import Sparse, array, is_sparse
 from xmcjax.data._matrices import canonical_features, canonical_labels, check_rows
 from xmcjax.data._text import RowReader, feature_matrix, label_matrix, value_dtype
 from xmcjax.data._text_format import MAX_COLUMNS, MAX_ROWS, RowFormat
@@ -123,7 +123,7 @@ def save_xmc(path: str | os.PathLike[str], X: Sparse, Y: Sparse, *, one_based: b
         >>> path.read_text().splitlines()
         ['1 2 3', '0,2 1:0.5']
     """
-    if not is_sparse(Y) and np.ndim(Y) == 1:
+    if not is_sparse(Y) and array(Y, "Y").ndim == 1:
         raise ValueError(
             f"{os.fspath(path)}: expected lists of labels, a sparse matrix [n, L], to write xmc text, found "
             "one class per row: svmlight, npz, parquet and arrow hold classes"

@@ -137,15 +137,21 @@ def checked_places(op, places, other) -> jax.Array:
 
     Raises:
         TypeError: places that are no vector of whole numbers.
-        ValueError: rows that have no inner products.
+        ValueError: rows that have no inner products, or places without a row, unless JAX traces the places.
     """
-    places = jnp.asarray(places)
+    given, places = places, jnp.asarray(places)
     if places.ndim != 1 or not jnp.issubdtype(places.dtype, jnp.integer):
         found = f"{places.dtype} {list(places.shape)}"
         raise TypeError(f"inner: expected places of rows as whole numbers [p], found {found}")
     if (other.dtype, other.shape[1]) != (op.dtype, op.shape[1]):
         expected = f"inner: expected rows of {op.dtype} [m, {op.shape[1]}]"
         raise ValueError(f"{expected}, found {other.dtype} {list(other.shape)}")
+    if not isinstance(places, Tracer):
+        given = np.asarray(given)  # JAX may have cut 64 bits to 32
+        outside = given[(given < 0) | (given >= op.shape[0])]
+        if outside.size:
+            expected = f"inner: expected places of rows from 0 to {op.shape[0] - 1}"
+            raise ValueError(f"{expected}, found {outside[0]}")
     return places.astype(jnp.int32)
 
 
