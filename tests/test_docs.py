@@ -281,6 +281,20 @@ def test_the_picture_and_the_table_have_the_same_numbers():
     assert sum(len(ratios) for _, _, ratios in drawn) == len(result["rows"])
 
 
+def test_the_costs_on_the_page_of_choices_are_those_of_the_results():
+    text = (ROOT / "docs" / "guide" / "choosing.md").read_text()
+    costs = text[text.index("\n## By cost\n") : text.index("\n## How exact\n")]
+    rows = [line.split("|")[2:5] for line in costs.splitlines() if line.startswith("|")][2:]
+    digits, found = everywhere.two_digits, {}
+    for row in json.loads(pictures.EVERYWHERE.read_text())["rows"]:
+        key = row["peer"], digits(row["seconds"]["avx512"]), digits(row["peer_seconds"])
+        found[key] = row["data"]
+    assert len(rows) == 9
+    for name, ours, theirs in rows:
+        seconds, peer = theirs.strip().split(", ")
+        assert found[peer, ours.strip(), seconds].startswith(name.partition(":")[0].strip())
+
+
 @pytest.mark.parametrize("page", pictures.SYSTEMS)
 def test_the_page_of_a_system_has_its_parts(page):
     """Options, cost with the picture that is drawn from results, and references; tables of runs are notes."""

@@ -269,6 +269,14 @@ def wrong_imports(path: Path):
             yield f"{name} imports {module} before it is needed"
 
 
+def test_every_part_stands_in_the_table_of_the_architecture():
+    text = (TESTS.parent / "docs" / "develop" / "architecture.md").read_text()
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| ")]
+    named = {name.removesuffix(".py") for row in rows for name in re.findall(r"`(\w+(?:\.py)?)`", row)}
+    parts = {part.removeprefix("xmcjax.") for layer in LAYERS for part in layer}
+    assert parts <= named, f"no row: {sorted(parts - named)}"
+
+
 def test_imports_point_downwards():
     assert [fault for path in SOURCES for fault in wrong_imports(path)] == []
 

@@ -114,9 +114,10 @@ class KernelChainClassifier(BaseEstimator):
             The estimator itself.
 
         Raises:
-            ValueError: no sequence or an empty one, labels of another number than positions, features that
-                are not finite or of another width, fewer than two classes, an option out of range.
-            TypeError: a matrix in place of sequences, or an option of another kind.
+            ValueError: no sequence or an empty one, rows of a dense matrix in place of sequences, labels of
+                another number than positions, features that are not finite or of another width, fewer than
+                two classes, an option out of range.
+            TypeError: a sparse matrix in place of sequences, or an option of another kind.
 
         Warns:
             ConvergenceWarning: the search ended before `tol` was reached.

@@ -88,9 +88,9 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
         reason_: why by which methods, in a sentence.
         n_features_in_: d. feature_names_in_: names of the features, where X has names.
 
-    X of float64 is solved in float64, without a change to JAX's settings. The native ascent over classes has
-    one weight for all rows: with weights that differ training takes other methods, which have one thread and
-    are slower on dense features.
+    X of float64 is solved in float64, without a change to JAX's settings. The native ascent of "ww" and
+    "cs" over classes has one weight for all rows: with weights that differ these take other methods, which
+    have one thread, and up to twice as long.
 
     References:
         Alber, Zimmert, Dogan and Kloft, "Distributed optimization of multi-class SVMs", 2017. Lapin, Hein and

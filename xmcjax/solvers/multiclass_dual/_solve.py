@@ -149,7 +149,7 @@ def run(
         assert isinstance(C, np.ndarray)
         more = max_epochs, seed, observe
         before = _weighted.attempt(search, X, y, m, formulation, C, *more)
-        reason = "ascent over rows first: weights of rows differ, for which ascent over classes has no bounds"
+        reason = "weights of rows differ, so that each method has a bound for each row"
     made = _InJax(problem, len(y), max_epochs - before, shrinking, seed, observe)
     if not native:
         search.attempt(made.epochs, made.left)
