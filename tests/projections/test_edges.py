@@ -101,6 +101,14 @@ def test_k_is_the_length(on):
             np.testing.assert_allclose(x, [[3.0 / (3 + 9 * rho)] * 3, [0] * 3], atol=1e-15)
 
 
+def test_the_derivative_with_a_k_whose_square_exceeds_32_bits():
+    x = jnp.linspace(0, 1, 50_000)
+    slope = jax.grad(lambda x: projections.topk_simplex(x, 50_000, 1.0).sum())(x)
+    np.testing.assert_allclose(slope, 0, atol=1e-6)  # the sum is the radius
+    slope = jax.grad(lambda x: projections.topk_cone(x, 50_000).sum())(x)
+    np.testing.assert_allclose(slope, 1, rtol=1e-5)  # all entries are the mean of x
+
+
 def test_one_entry():
     for name in SETS:
         one = np.ones(2)

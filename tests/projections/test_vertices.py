@@ -183,6 +183,25 @@ def test_the_largest_entries_leave_the_sum_right(scale, path):
         np.testing.assert_allclose(projections.knapsack(x, 1.0, 0.0, 0.75, w[None]) @ w, 1, rtol=1e-5)
 
 
+@pytest.mark.parametrize("scale", [1e8, 1e14, 1e17, 1e20])
+@pytest.mark.parametrize("radius", [1.0, 1e-3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_entries_far_above_the_radius_leave_the_others_right(dtype, radius, scale, path):
+    rest = [
+        -0.03,
+        0,
+        0,
+    ]  # half of the radius goes to the far entry, and half to these: their threshold is −0.53/3
+    x, expected = np.array([scale, *rest]) * radius, np.array([0.5, *(np.array(rest) + 0.53 / 3)]) * radius
+    far = [[2 * scale, scale, *rest], [2 * scale, scale, -1, -1, -1]]
+    with path():
+        found = projections.topk_simplex(x.astype(dtype), 2, radius)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        for b in far:  # the k far entries alone
+            found = projections.topk_simplex((np.array(b) * radius).astype(dtype), 2, radius)
+            np.testing.assert_allclose(found, np.array([0.5, 0.5, 0, 0, 0]) * radius, rtol=1e-6)
+
+
 @needs_native
 @pytest.mark.parametrize("scale", [1e30, 1e100, 1e200, 1e307])
 def test_weighted_entries_of_any_size_leave_the_sum_right(scale):

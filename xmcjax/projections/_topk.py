@@ -179,7 +179,7 @@ def _topk_projection_jvp(k, primals, tangents):
     # F: |M| dt + (k − |U|) du = Σ_M db and G: (ρk² + |U|) du − (k − |U|) dt = Σ_U db − k²u dρ; without
     # free entries F says |U| = k, and G alone is left.
     slope = above + rho * k * k
-    right = full_sum - k * k * u * drho
+    right = full_sum - k * (k * u) * drho  # k² of whole numbers may exceed 32 bits
     d = jnp.where(n > 0, q * q + slope * n, slope)
     du = jnp.where(n > 0, n * right + q * free_sum, right) / jnp.where(d > 0, d, 1)
     du = jnp.where(tight > 0, dradius / k, jnp.where(u > 0, du, 0))

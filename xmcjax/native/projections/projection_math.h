@@ -334,10 +334,11 @@ Clip<T> topk_simplex(const T* b, int64_t m, int64_t k, double r, double rho, dou
   }
   double t = next, v = kth, level = -kInfinity, u = 0;
   int64_t below = -1, above = -1;
-  bool tight = false;
+  bool tight = false, settled = false;
   for (;;) {
     const Sides sides(list, t, v, 0);
-    if (sides.below == below && sides.above == above) break;
+    settled = sides.below == below && sides.above == above;
+    if (settled) break;
     below = sides.below, above = sides.above;
     const double n = double(list.count - below - above), q = K - double(above);
     // 1ᵀx = r: u = r/k, t as in the knapsack problem; λ >= 0 of Lemma 5 says h(v) >= (k + ρk²)u.
@@ -352,7 +353,8 @@ Clip<T> topk_simplex(const T* b, int64_t m, int64_t k, double r, double rho, dou
     if (!(next_level > level)) break;  // nothing but rounding
     level = next_level, u = width, t = left, v = t + u, tight = held;
   }
-  if (tight && !precise<T>(t, r)) return solve<T>({r, 0, u, 0, false}, b, m, least, work);
+  // Of entries far above the radius a level has no digits for t: with u = r/k this is a knapsack problem.
+  if (tight && !(settled && precise<T>(t, r))) return solve<T>({r, 0, u, 0, false}, b, m, least, work);
   double correction = 0;
   if (list.count - below - above > kFew || (!tight && sizeof(T) == sizeof(double))) {
     // What rounding has left of the two equations of (7), or with u = r/k of that of the sum.
