@@ -80,6 +80,10 @@ def test_predictions_are_those_of_all_label_sequences(model):
         np.testing.assert_allclose(p, expected, rtol=0, atol=1e-8)
     right = np.concatenate(predicted) == np.concatenate(truth)
     assert model.score(new, truth) == right.mean()
+    with pytest.raises(
+        TypeError, match=r"^y_pred: expected classes that are numbers as in y_true, found texts$"
+    ):
+        model.score(new, [np.zeros(len(labels)) for labels in truth])
     # α = targets − marginals of the training part
     targets = np.concatenate(y)[:, None] == np.array(CLASSES)
     np.testing.assert_allclose(

@@ -38,7 +38,8 @@ def test_dismec_scores_as_the_model_does(tmp_path, weights, monkeypatch):
     assert np.array_equal(back.intercept(), model.intercept())
     assert OneVsAllClassifier.load(tmp_path / "back").predict(ROWS).shape == (50, 5)
     plain = model_of(tmp_path / "plain", weights[0], np.zeros(5))
-    assert export_model(plain, tmp_path / "plain.json", "dismec") == []
+    said = "no label has a bias, and no feature stands for one: give dismecpp no --augment-for-bias"
+    assert export_model(plain, tmp_path / "plain.json", "dismec") == [said]
     assert np.allclose(dismec_says(tmp_path / "plain.json", ROWS), decision_function(plain, ROWS), atol=1e-6)
     assert import_model(tmp_path / "plain.json", tmp_path / "b", "dismec").n_features == D
 

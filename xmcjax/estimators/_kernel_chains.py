@@ -224,11 +224,14 @@ class KernelChainClassifier(BaseEstimator):
             y: of each sequence its labels [t_i].
 
         Raises:
-            ValueError, TypeError: sequences as :meth:`fit` refuses them, or of another width.
+            ValueError, TypeError: sequences as :meth:`fit` refuses them, or of another width; labels of
+                another kind than those of the training, or nan.
         """
+        from xmcjax.metrics import micro_f1
+
         predicted = self.predict(X)
         truth = _joined_labels(y, np.array([len(labels) for labels in predicted]))
-        return float(np.mean(np.concatenate(predicted) == truth))
+        return micro_f1(truth, np.concatenate(predicted))  # of one label for each position
 
     def _scores(self, X) -> tuple[np.ndarray, np.ndarray]:
         from xmcjax.linops import check_features
