@@ -191,8 +191,8 @@ class OneVsAll:
     With the penalty l2 a label that ends CONVERGED has f within 0.5% of its minimum: where C ‖x‖² is so large
     that rows which leave the loss, or rounding, may have misled the solver, the duality gap is worked out in
     float64 (:mod:`xmcjax.lanes._certificate`). A penalty of one's own takes part in this if it has a
-    ``conjugate``. With a `max_iter` of 100 or more, and up to a million entries of X, a label that its steps have ended is
-    solved there, too, along a path of C.
+    ``conjugate``. With a `max_iter` of 100 or more, and up to a million entries of X, a label that its steps
+    have ended is solved there, too, along a path of C.
     The weights of the native kernels depend neither on `block_size` nor on `n_jobs`; each GPU has one thread.
 
     Attributes:
