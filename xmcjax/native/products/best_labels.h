@@ -4,15 +4,15 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/aligned.h"
 #include "core/simd.h"
+#include "products/sorted_scores.h"
 
 namespace xmcjax::XMCJAX_ISA {
 
 // The largest k for which a score goes to its place when it is found; for a larger one, scores are collected, sorted
 // and merged into the best.
 constexpr int64_t kListed = 128;
-constexpr int64_t kCollected = 1024;  // of one row at a time, or k where that is more
+constexpr int64_t kCollected = 1024;  // of one row at a time, or 2 k where that is more
 
 template <class T>
 struct BestLabels {
@@ -27,11 +27,6 @@ struct BestLabels {
   }
 
  private:
-  struct Found {
-    T score;
-    int32_t label;
-  };
-
   // What a score has to exceed.
   T least() const { return score[k - 1]; }
 
@@ -64,29 +59,22 @@ struct BestLabels {
   }
 
   void collect(const T* z, int32_t first, int64_t count) const {
-    const size_t room = size_t(std::min(count, std::max(k, kCollected)));
-    Array<Found> found;
+    const int64_t room = std::min(count, std::max(2 * k, kCollected));
+    SortedScores<T> found;
     for_better(z, first, count, [&](T better, int32_t which) {
-      if (found.empty()) found.reserve(room);
-      found.push_back({better, which});
-      if (found.size() == room) merge(found);
+      if (!found.size()) found.reserve(size_t(room));
+      found.push(better, uint32_t(which - first));
+      if (found.size() == room) merge(found, z, first);
     });
-    merge(found);
+    merge(found, z, first);
   }
 
   // Puts what was found among the best, from the last place to the first.
-  void merge(Array<Found>& found) const {
-    const auto before = [](const Found& a, const Found& b) {
-      return a.score > b.score || (a.score == b.score && a.label < b.label);
-    };
-    if (int64_t(found.size()) > k) {
-      std::nth_element(found.begin(), found.begin() + k, found.end(), before);
-      found.resize(size_t(k));
-    }
-    std::sort(found.begin(), found.end(), before);
+  void merge(SortedScores<T>& found, const T* z, int32_t first) const {
+    found.sort(z, k);
     int64_t known = std::partition_point(label, label + k, [](int32_t l) { return l >= 0; }) - label;
-    int64_t more = int64_t(found.size());
-    const auto worse = [&] { return known > 0 && score[known - 1] < found[size_t(more - 1)].score; };
+    int64_t more = std::min(found.size(), k);
+    const auto worse = [&] { return known > 0 && score[known - 1] < z[found.place(more - 1)]; };
     while (known + more > k) --(worse() ? known : more);
     for (int64_t place = known + more - 1; more > 0; --place) {
       if (worse()) {
@@ -95,8 +83,8 @@ struct BestLabels {
         label[place] = label[known];
       } else {
         --more;
-        score[place] = found[size_t(more)].score;
-        label[place] = found[size_t(more)].label;
+        score[place] = z[found.place(more)];
+        label[place] = first + int32_t(found.place(more));
       }
     }
     found.clear();
