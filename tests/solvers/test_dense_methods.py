@@ -77,6 +77,32 @@ def test_ascent_goes_on_where_its_end_is_near(C, overlap):
     assert "for 8.6 passes, and some more where those end it, then steps for all rows" in found.reason
 
 
+def _many_classes():
+    """Rows of a hundred classes, and what is told of their solution."""
+    rng, told = np.random.default_rng(0), []
+    centres, y = rng.normal(size=(100, 50)), np.repeat(np.arange(100), 20)
+    X = (centres[y] + 0.3 * rng.normal(size=(2000, 50))).astype(np.float32)
+    found = md.run(X, y, formulation="cs", C=10.0, observe=told.append)
+    assert found.status == Status.CONVERGED and found.gap <= 1e-3
+    return found, told
+
+
+def test_with_many_classes_ascent_has_the_time_that_the_steps_for_all_rows_would_take():
+    found, told = _many_classes()
+    assert {progress.method for progress in told} == {"coordinate ascent"} and found.epochs < 200
+    assert "for 214 passes, and some more where those end it, then steps for all rows" in found.reason
+
+
+def test_steps_for_all_rows_begin_anew_where_ascent_is_far_from_its_end(monkeypatch):
+    """From its dual variables they took twice as many."""
+    for name, value in (("_OF_STEPS", 50.0), ("_MANY", 20.0)):
+        monkeypatch.setattr(f"xmcjax.solvers.multiclass_dual._native.{name}", value)
+    monkeypatch.setattr("xmcjax.solvers._search._MORE", 0.0)  # and ascent does not go on
+    _, told = _many_classes()
+    first = next(place for place, now in enumerate(told) if now.method == "steps for all rows at once")
+    assert 0.01 < told[first - 1].gap < 0.9 < told[first].gap
+
+
 def test_ascent_of_lee_lin_wahba_does_not_go_on_with_dense_features():
     """Its end seemed near and came after a hundred passes, steps for all rows end after a quarter."""
     rng, told = np.random.default_rng(1), []

@@ -31,6 +31,12 @@ _SEPARATE_PATIENCE, _SEPARATE_FEW = 60.0, 128
 _EARLY = {"cs": 8.0, "ovr": 8.0, "ovr_squared": 8.0, "llw": 4.0}
 _UNKNOWNS = {"cs": 80, "ovr": 32, "ovr_squared": 0}
 _OF_SYSTEM = 3.0
+# With many classes ascent of Crammer-Singer has the passes that take as long as `_OF_STEPS` steps for all rows
+# at once, if these passes are `_MANY` or more, and rows and features `_LEAST` or more. In multiplications a pass
+# is taken to cost n (d m + `_ROW`), a step n m `_VARIABLE`. Dual variables whose gap is above `_FAR` after so
+# many passes are a worse start of the steps than 0.
+_OF_STEPS, _MANY, _LEAST, _FAR = 250.0, 100.0, 32, 0.01
+_ROW, _VARIABLE = 12_000.0, 140.0
 # Passes that they have before Newton's method: where that costs little, or features are sparse; with dense
 # features of one against the rest, where it takes about as long; and elsewhere the share of all passes, which
 # ascent has too where one stands against the rest and features are sparse.
@@ -215,6 +221,8 @@ class Methods:
     def _admm(self, tol: float, alpha: sp.csr_array, end: float) -> Ended:
         """The alternating direction method of multipliers, until so many passes are made at most."""
         if self._steps is None:
+            if self._long_patience and self._search.gap > _FAR:
+                alpha = sp.csr_array((0, 0))  # stands for 0
             more: dict[str, Any] = dict(threads=self._shared["threads"], observe=self._observe)
             self._steps = _admm_dense.Method(*self._problem(self._X), made=self._made, **more)
         ended, passes = self._steps.in_passes(alpha, tol, min(self._left(), end - self._passes.visited))
@@ -305,6 +313,7 @@ class Methods:
             # n d r + r³/3 products of matrices, of which 25 take as long as one of the n d m of a pass
             (n, d), r = self._X.shape, min(self._X.shape)
             more = _OF_SYSTEM * (r + r**3 / max(3 * n * d, 1)) / (25 * self._m)
+            more = max(more, self._long_patience)
             return _EARLY[self._formulation] + min(more, SHARE * self._most)
         if self._separate:
             most = _HALF * self._most - _BRIEF if self._splits_late else SHARE * self._most
@@ -312,6 +321,14 @@ class Methods:
         if self._small or self._formulation not in ("ww", "cs"):
             return _PATIENCE
         return min(_CLASS_PATIENCE * self._m, _LONG_PATIENCE, SHARE * self._most)
+
+    @property
+    def _long_patience(self) -> float:
+        """Passes of Crammer-Singer that ascent has because steps for all rows at once take long; or 0."""
+        if self._formulation != "cs" or not self._splits or min(self._X.shape) < _LEAST:
+            return 0.0
+        passes = _OF_STEPS * _VARIABLE * self._m / (self._m * self._X.shape[1] + _ROW)
+        return passes if passes >= _MANY else 0.0
 
     @property
     def _splits(self) -> bool:
