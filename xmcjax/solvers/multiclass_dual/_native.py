@@ -31,10 +31,10 @@ _SEPARATE_PATIENCE, _SEPARATE_FEW = 60.0, 128
 _EARLY = {"cs": 8.0, "ovr": 8.0, "ovr_squared": 8.0, "llw": 4.0}
 _UNKNOWNS = {"cs": 80, "ovr": 32, "ovr_squared": 0}
 _OF_SYSTEM = 3.0
-# With many classes ascent of Crammer-Singer has the passes that take as long as `_OF_STEPS` steps for all rows
-# at once, if these passes are `_MANY` or more, and rows and features `_LEAST` or more. In multiplications a pass
-# is taken to cost n (d m + `_ROW`), a step n m `_VARIABLE`. Dual variables whose gap is above `_FAR` after so
-# many passes are a worse start of the steps than 0.
+# With many classes ascent of Crammer-Singer has the passes that take as long as `_OF_STEPS` steps for all
+# rows at once, if these passes are `_MANY` or more, and rows and features `_LEAST` or more. A pass is taken
+# to cost n (d m + `_ROW`) multiplications, a step n m `_VARIABLE`. Dual variables whose gap is above `_FAR`
+# after so many passes are a worse start of the steps than 0.
 _OF_STEPS, _MANY, _LEAST, _FAR = 250.0, 100.0, 32, 0.01
 _ROW, _VARIABLE = 12_000.0, 140.0
 # Passes that they have before Newton's method: where that costs little, or features are sparse; with dense
