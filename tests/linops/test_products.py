@@ -97,6 +97,8 @@ def test_a_lane_keeps_its_bits_in_any_company(dtype):
         for a, b, w in zip(alone, together, whole, strict=True):
             np.testing.assert_array_equal(a[:, 0], w[:, l])
             np.testing.assert_array_equal(b[:, 0], w[:, l])
+    for few in (2, 3, 4, 7, 8, 9, 15):  # in vectors of 2, 4, 8 and 16
+        np.testing.assert_array_equal(narrow.matmat(V[:, :few]), whole[0][:, :few])
 
 
 @needs_native

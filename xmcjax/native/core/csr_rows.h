@@ -124,7 +124,8 @@ inline void row_dot_tiles(const Csr<T>& X, int64_t i, const T* V, int64_t apart,
 }
 
 // The rows of X V, with any number of lanes. The last tile begins before the end of the one before where lanes do not
-// fill it, and works out its lanes once more: their sums are the same.
+// fill it, and works out its lanes once more: their sums are the same. Lanes of less than a tile have the narrowest
+// vectors that hold them, of 2, 4, 8 …: V takes as few lines of the caches as it can.
 //
 // Rows of a V that is larger than the nearest caches are asked for some entries ahead: a row of X has few, and each
 // tile of it would wait for its own parts of V.
@@ -138,21 +139,20 @@ class RowProducts {
  public:
   RowProducts(const T* V, int64_t rows, int64_t lanes)
       : V_(V), lanes_(lanes), far_(rows * lanes * int64_t(sizeof(T)) > kNear && lanes >= kTile) {
-    if (lanes >= kTile || lanes == 1) return;
-    padded_.assign(rows * kTile, T(0));
+    if (lanes >= kTile) return;
+    while (width_ < lanes) width_ *= 2;
+    if (width_ == lanes) return;
+    padded_.assign(rows * width_, T(0));
     for (int64_t j = 0; j < rows; ++j)
-      std::memcpy(padded_.data() + j * kTile, V + j * lanes, lanes * sizeof(T));
+      std::memcpy(padded_.data() + j * width_, V + j * lanes, lanes * sizeof(T));
+    V_ = padded_.data();
   }
 
   // out[0:lanes] = Σ_k value[k] V[column[k]] of row i
   void operator()(const Csr<T>& X, int64_t i, T* out) const {
     if (far_) ask(X, i);
-    if (lanes_ == 1) {
-      *out = row_dot_lane(X, i, V_, 1);
-    } else if (lanes_ < kTile) {
-      alignas(64) T sum[kTile];
-      row_dots<kTile>(X, i, padded_.data(), kTile, sum);
-      std::memcpy(out, sum, lanes_ * sizeof(T));
+    if (lanes_ < kTile) {
+      narrow<1>(X, i, out);
     } else {
       int64_t t = 0;
       for (; t + 2 * kTile <= lanes_; t += 2 * kTile) row_dots<2 * kTile>(X, i, V_ + t, lanes_, out + t);
@@ -163,6 +163,17 @@ class RowProducts {
   }
 
  private:
+  // Of lanes less than a tile, in a vector of W or twice as many as often as it takes.
+  template <int W>
+  void narrow(const Csr<T>& X, int64_t i, T* out) const {
+    if constexpr (W < kTile)
+      if (W < width_) return narrow<2 * W>(X, i, out);
+    if (W == lanes_) return row_dots<W>(X, i, V_, W, out);
+    alignas(64) T sum[W];
+    row_dots<W>(X, i, V_, W, sum);
+    std::memcpy(out, sum, lanes_ * sizeof(T));
+  }
+
   void ask(const Csr<T>& X, int64_t i) const {
     const int64_t last = X.offset[i + 1] + kAhead < X.offset[X.n] ? X.offset[i + 1] + kAhead : X.offset[X.n];
     for (int64_t k = X.offset[i] + kAhead; k < last; ++k) {
@@ -173,7 +184,7 @@ class RowProducts {
   }
 
   const T* V_;
-  int64_t lanes_;
+  int64_t lanes_, width_ = 1;  // of a vector
   bool far_;
   Array<T> padded_;
 };
