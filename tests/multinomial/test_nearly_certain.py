@@ -15,8 +15,6 @@ from xmcjax.lanes import precision
 from xmcjax.native import twins
 from xmcjax.solvers import Status, multinomial
 
-CLASSES = 7
-
 
 def _near(found, expected):
     """To the digits of float32, of scores and sums, beside the largest."""
@@ -28,15 +26,21 @@ def native(request):
     return request.param
 
 
+@pytest.fixture(params=[2, 7])
+def classes(request):
+    """Of two there are kernels of their own."""
+    return request.param
+
+
 @pytest.fixture(params=helpers.KINDS)
-def certain(request, native):
+def certain(request, native, classes):
     """Scores, X, classes and weights; scores Z and U along a line, [n, K], where p is 1 − 1e-9 to 1e-4."""
-    scores, X, y, c = helpers.scores_of(request.param, np.float32, n=300, classes=CLASSES, twins=not native)
+    scores, X, y, c = helpers.scores_of(request.param, np.float32, n=300, classes=classes, twins=not native)
     rng = np.random.default_rng(0)
-    Z, U = rng.normal(size=(2, 300, CLASSES)).astype(np.float32)
+    Z, U = rng.normal(size=(2, 300, classes)).astype(np.float32)
     Z[np.arange(300), y] += rng.uniform(12, 20, 300).astype(np.float32)
     # some rows are certain of a class that is not theirs
-    Z[:5, 3] += 40
+    Z[np.arange(5), (y[:5] + 1) % classes] += 40
     return scores, X, y, c, Z, U
 
 
@@ -56,7 +60,7 @@ def _of_the_right(scores, c):
 def _softmax(Z):
     """In float64, and 1 less each, by the sum of the others."""
     E = np.exp(Z.astype(np.float64) - Z.max(axis=1, keepdims=True))
-    others = np.stack([np.delete(E, k, axis=1).sum(axis=1) for k in range(CLASSES)], axis=1)
+    others = np.stack([np.delete(E, k, axis=1).sum(axis=1) for k in range(Z.shape[1])], axis=1)
     mass = E.sum(axis=1, keepdims=True)
     return E / mass, others / mass
 
@@ -77,7 +81,7 @@ def test_losses_along_a_line(certain):
     np.testing.assert_allclose(along.rest, lacking.min(axis=1), rtol=1e-4)
 
 
-def test_gradients_and_products_with_the_hessian(certain):
+def test_gradients_and_products_with_the_hessian(certain, classes):
     scores, X, y, c, Z, U = certain
     c = _of_the_right(scores, c)
     now = scores.along(_turned(scores, Z), _turned(scores, 0 * U), 0.0)
@@ -86,7 +90,7 @@ def test_gradients_and_products_with_the_hessian(certain):
     R[np.arange(len(y)), y] = -c * lacking[np.arange(len(y)), y]
     _near(_turned(scores, scores.gradient(now.P, now.rest)), Xb.T @ R)
     _near(_turned(scores, scores.transposed(scores.slope(now.P, now.rest))), Xb.T @ R)
-    V = np.random.default_rng(1).normal(size=(41, CLASSES)).astype(np.float32)
+    V = np.random.default_rng(1).normal(size=(41, classes)).astype(np.float32)
     D = (Xb @ V)[:, :, None] - (Xb @ V)[:, None, :]  # of the scores of two classes
     curved = c[:, None] * P * np.einsum("il,ikl->ik", P, D)
     hessian = scores.hessian(now.P)
@@ -96,8 +100,8 @@ def test_gradients_and_products_with_the_hessian(certain):
     # one product of conjugate gradients, natively another call
     made = preconditioners.Preconditioner(scores, np.copy)
     if scores.native:
-        shape = (CLASSES, 41, 41) if scores.axis == 0 else (41, CLASSES)
-        one = np.tile(np.eye(41), (CLASSES, 1, 1)) if scores.axis == 0 else np.ones(shape)
+        shape = (classes, 41, 41) if scores.axis == 0 else (41, classes)
+        one = np.tile(np.eye(41), (classes, 1, 1)) if scores.axis == 0 else np.ones(shape)
         kind = preconditioners.Blocks if scores.axis == 0 else preconditioners.Diagonal
         made = kind(scores, one.astype(np.float32))
     V -= V.mean(axis=1, keepdims=True)
@@ -109,13 +113,13 @@ def test_gradients_and_products_with_the_hessian(certain):
     _near((V - _turned(scores, left)) / step, product)
 
 
-def test_preconditioners(certain):
+def test_preconditioners(certain, classes):
     scores, X, y, c, Z, U = certain
     c = _of_the_right(scores, c)
     now = scores.along(_turned(scores, Z), _turned(scores, 0 * U), 0.0)
     P, lacking = _softmax(Z)
     w, Xb = c[:, None] * P * lacking, np.hstack([X, np.ones((len(y), 1))])
-    r = np.random.default_rng(1).normal(size=(41, CLASSES)).astype(np.float32)
+    r = np.random.default_rng(1).normal(size=(41, classes)).astype(np.float32)
     ridge = 1e-4 * float(w.sum())
     last = preconditioners._BIAS * float(c.sum())
     ridges = np.r_[np.full(40, ridge), last]
@@ -125,13 +129,13 @@ def test_preconditioners(certain):
     if scores.axis == 1:
         return
     blocks = preconditioners.blocks(scores, now.P, now.rest, ridge, preconditioners.gram(scores))
-    A = [(Xb * w[:, k, None]).T @ Xb + np.diag(ridges) for k in range(CLASSES)]
-    z = np.stack([np.linalg.solve(A[k], r[:, k]) for k in range(CLASSES)], axis=1)
+    A = [(Xb * w[:, k, None]).T @ Xb + np.diag(ridges) for k in range(classes)]
+    z = np.stack([np.linalg.solve(A[k], r[:, k]) for k in range(classes)], axis=1)
     z -= z.mean(axis=1, keepdims=True)
     np.testing.assert_allclose(
         _turned(scores, blocks(_turned(scores, r))), z, rtol=0, atol=1e-2 * np.abs(z).max()
     )
-    E, _ = np.linalg.qr(np.random.default_rng(2).normal(size=(CLASSES, CLASSES)))
+    E, _ = np.linalg.qr(np.random.default_rng(2).normal(size=(classes, classes)))
     pairs = (E[:, None, :] - E[None, :, :]) ** 2 / 2  # Σ_{j < l} p_j p_l (E_jk − E_lk)²
     _near(kronecker._variances(E.astype(np.float32), now.P), np.einsum("ij,il,jlk->ki", P, P, pairs))
 

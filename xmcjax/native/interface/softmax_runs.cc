@@ -116,14 +116,18 @@ void run(SoftmaxBlocksArgs<T>& args) {
 }
 XMCJAX_RUNS(SoftmaxBlocksArgs)
 
+// What conjugate gradients do with vectors of any number of classes, or of two classes in one column.
 template <class T>
-void run(SoftmaxSolveCsrArgs<T>& args) {
-  // each has the rows of the other for columns
-  args.X.d = args.Xt.n, args.Xt.d = args.X.n;
+struct SolveKernels {
+  decltype(Kernels<T>::softmax_curved) curved;
+  decltype(Kernels<T>::softmax_sums) sums;
+  decltype(Kernels<T>::centred_turn) turn;
+  decltype(Kernels<T>::centred_step) step;
+};
+
+template <class T>
+void solve_csr(const SoftmaxSolveCsrArgs<T>& args, const SolveKernels<T>& of) {
   const int64_t m = args.classes, size = args.features * m;
-  if (args.features != args.X.d + 1)
-    throw BadArgument("softmax_solve_csr: expected vectors with a row for each feature and one more");
-  const Kernels<T>& of = kernels<T>();
   T *p = args.vectors, *q = p + size, *z = q + size;
   std::vector<double> curved(size_t(args.X.n));  // of the rows
   SoftmaxProductArgs<T> back{};
@@ -133,13 +137,12 @@ void run(SoftmaxSolveCsrArgs<T>& args) {
            [&](int64_t first, int64_t last, double* part) { kernel(first, last, part); });
   };
   const auto step = [&](T a, double* sums) {
-    over(3, sums,
-         [&](int64_t first, int64_t last, double* part) { of.centred_step(args, a, first, last, part); });
+    over(3, sums, [&](int64_t first, int64_t last, double* part) { of.step(args, a, first, last, part); });
   };
   const auto turn = [&](T by) {
     double squares;  // ridge pᵀp
     over(1, &squares,
-         [&](int64_t first, int64_t last, double* part) { of.centred_turn(args, by, first, last, part); });
+         [&](int64_t first, int64_t last, double* part) { of.turn(args, by, first, last, part); });
     return squares;
   };
   std::fill(args.x, args.x + size, T(0));
@@ -155,17 +158,16 @@ void run(SoftmaxSolveCsrArgs<T>& args) {
     fall = now[0];
   } else {
     while (products < args.max_steps && now[0] > 0) {
-      parallel(args.X.n, kRows, args.threads, [&](int64_t first, int64_t last) {
-        of.softmax_curved(args, p, first, last, curved.data() + first);
-      });
+      parallel(args.X.n, kRows, args.threads,
+               [&](int64_t first, int64_t last) { of.curved(args, p, first, last, curved.data() + first); });
       double along = ridged;  // pᵀ(H + ridge I) p
       for (size_t i = 0; i < curved.size(); i += kSumRows) {
         const auto at = curved.begin() + i;
         along += std::accumulate(at, at + std::min(size_t(kSumRows), curved.size() - i), 0.0);
       }
       parallel(args.X.d, kRows, args.threads,
-               [&](int64_t first, int64_t last) { of.softmax_product(back, first, last); });
-      if (args.intercept) of.softmax_sums(args.U, args.X.n, m, q + args.X.d * m);
+               [&](int64_t first, int64_t last) { kernels<T>().softmax_product(back, first, last); });
+      if (args.intercept) of.sums(args.U, args.X.n, m, q + args.X.d * m);
       ++products;
       if (!(along > 0)) break;
       const double before = now[0], a = before / along;
@@ -176,6 +178,39 @@ void run(SoftmaxSolveCsrArgs<T>& args) {
     }
   }
   args.sums[0] = products, args.sums[1] = fall;
+}
+
+// The same for two classes: (-s, s) are found by s alone.
+template <class T>
+void solve_opposite(const SoftmaxSolveCsrArgs<T>& args, const SolveKernels<T>& of) {
+  const int64_t n = args.X.n, features = args.features;
+  // the working arrays of both columns hold p, q and z of one, r, the diagonal and x, and scores and weights of rows
+  SoftmaxSolveCsrArgs<T> one = args;
+  T *r = args.vectors + 3 * features, *inverse = r + features, *w = args.U + n;
+  one.classes = 1, one.r = r, one.inverse = inverse, one.x = inverse + features, one.P = w;
+  for (int64_t i = 0; i < n; ++i) w[i] = 2 * args.weight[i] * args.P[2 * i] * args.P[2 * i + 1];
+  for (int64_t j = 0; j < features; ++j) {
+    r[j] = (args.r[2 * j + 1] - args.r[2 * j]) / 2;
+    inverse[j] = (args.inverse[2 * j + 1] + args.inverse[2 * j]) / 2;
+  }
+  solve_csr(one, of);
+  for (int64_t j = 0; j < features; ++j) {
+    args.x[2 * j] = -one.x[j], args.x[2 * j + 1] = one.x[j];
+    args.r[2 * j] = -one.r[j], args.r[2 * j + 1] = one.r[j];
+  }
+}
+
+template <class T>
+void run(SoftmaxSolveCsrArgs<T>& args) {
+  // each has the rows of the other for columns
+  args.X.d = args.Xt.n, args.Xt.d = args.X.n;
+  if (args.features != args.X.d + 1)
+    throw BadArgument("softmax_solve_csr: expected vectors with a row for each feature and one more");
+  const Kernels<T>& of = kernels<T>();
+  if (args.classes == 2)
+    return solve_opposite<T>(args,
+                             {of.opposite_curved, of.opposite_sums, of.opposite_turn, of.opposite_step});
+  solve_csr<T>(args, {of.softmax_curved, of.softmax_sums, of.centred_turn, of.centred_step});
 }
 XMCJAX_RUNS(SoftmaxSolveCsrArgs)
 

@@ -84,6 +84,52 @@ XMCJAX_INLINE void store_doubles(T* p, Wide<double> v) {
   store_as<Narrow>(p, __builtin_convertvector(v, Narrow));
 }
 
+// What softmax_diagonal, below, does for two classes, which have the same p (1 - p).
+template <class T>
+void diagonal_of_two(const SoftmaxDiagonalArgs<T>& a, int64_t first, int64_t last) {
+  const auto of = [&](int64_t i) { return a.weight[i] * (a.P[2 * i] * a.P[2 * i + 1]); };
+  const Poll poll;
+  for (int64_t j = first; j < last; ++j) {
+    const bool weights = j < a.Xt.n;
+    T one = 0, other = 0;
+    if (weights) {
+      poll(entries(a.Xt, j));
+      const int32_t* column = a.Xt.column;
+      const T* value = a.Xt.value;
+      int64_t e = a.Xt.offset[j];
+      const int64_t end = a.Xt.offset[j + 1];
+      for (; e + 1 < end; e += 2) {
+        one += value[e] * value[e] * of(column[e]);
+        other += value[e + 1] * value[e + 1] * of(column[e + 1]);
+      }
+      if (e < end) one += value[e] * value[e] * of(column[e]);
+    } else {
+      poll(a.Xt.d);
+      for (int64_t i = 0; i < a.Xt.d; ++i) one += of(i);
+    }
+    const T sum = one + other + T(weights ? a.ridge : a.last_ridge);
+    a.inverse[2 * j] = a.inverse[2 * j + 1] = T(1) / std::max(sum, std::numeric_limits<T>::min());
+  }
+}
+
+// What softmax_right_side, below, does for two classes, whose right sides are (-s, s).
+template <class T>
+void right_side_of_two(const SoftmaxRightSideArgs<T>& a, int64_t first, int64_t last, double* sums) {
+  double squares = 0, own = 0, pressed = 0;
+  Poll()(last - first);
+  for (int64_t i = first; i < last; ++i) {
+    const bool weights = i + 1 < a.rows;
+    const double part = weights ? 1.0 : 0.0, ridge = weights ? a.ridge : 0.0;
+    const double v = part * a.V[2 * i], w = part * a.V[2 * i + 1];
+    const double g = a.gradient[2 * i] + ridge * v, h = a.gradient[2 * i + 1] + ridge * w;
+    const T s = T((g - h) / 2);
+    a.r[2 * i] = -s, a.r[2 * i + 1] = s;
+    squares += g * g + h * h, own += v * v + w * w;
+    pressed += double(s) * double(s) * (double(a.inverse[2 * i]) + double(a.inverse[2 * i + 1]));
+  }
+  sums[0] += squares, sums[1] += own, sums[2] += pressed;
+}
+
 }  // namespace
 
 // p = z + turn p; Σ ridge p²
@@ -150,6 +196,7 @@ void centred_step(const SoftmaxSolveCsrArgs<T>& a, T step, int64_t first, int64_
 template <class T>
 void softmax_diagonal(const SoftmaxDiagonalArgs<T>& a, int64_t first, int64_t last) {
   const int64_t m = a.classes;
+  if (m == 2) return diagonal_of_two(a, first, last);
   const T tiny = std::numeric_limits<T>::min();
   const Poll poll;
   for (int64_t j = first; j < last; ++j) {
@@ -202,6 +249,7 @@ void softmax_diagonal(const SoftmaxDiagonalArgs<T>& a, int64_t first, int64_t la
 template <class T>
 void softmax_right_side(const SoftmaxRightSideArgs<T>& a, int64_t first, int64_t last, double* sums) {
   const int64_t m = a.lanes;
+  if (m == 2) return right_side_of_two(a, first, last, sums);
   const double share = 1 / double(m);
   DoubleSum squares, own;
   RowSums<T> all_along;

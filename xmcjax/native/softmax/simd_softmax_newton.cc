@@ -1,6 +1,7 @@
 // What a Newton step of multinomial logistic regression does with scores (solvers/multinomial/block_newton.py): of CSR
 // features half of the product with the Hessian of the losses, and the losses along a line. Scores are [n, classes] for
 // products with CSR features, and [classes, n] for products with dense ones, where no vector has a lane without a class.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -107,6 +108,40 @@ class CurvedRow {
   Wide<T> once_{};
 };
 
+// What softmax_along, below, does for two classes: with the gap g = z_1 - z_0, the lower p is e^-|g| of the higher one.
+template <class T>
+void along_of_two(const SoftmaxAlongArgs<T>& a, int64_t first, int64_t last, double* sums) {
+  alignas(64) T gap[kAtHand], lower[kAtHand];
+  Logarithms logarithms;
+  const Poll poll;
+  for (int64_t i = first; i < last; i += kAtHand) {
+    const int64_t width = std::min(kAtHand, last - i);
+    poll(2 * kExponential * width);
+    const T *z = a.Z + 2 * i, *u = a.U + 2 * i;
+    for (int64_t j = 0; j < width; ++j)
+      gap[j] = (z[2 * j + 1] + a.t * u[2 * j + 1]) - (z[2 * j] + a.t * u[2 * j]);
+    each_wide<T>(width, [&](int64_t j, int64_t count) {
+      store_wide(lower + j, exponential(-absolute(load_some(gap + j, count))));
+    });
+    for (int64_t j = 0; j < width; ++j) {
+      const double sum = 1 + double(lower[j]), c = a.weight[i + j];
+      const T most = T(1 / sum), rest = T(double(lower[j]) / sum);
+      T* p = a.P + 2 * (i + j);
+      p[0] = gap[j] > 0 ? rest : most, p[1] = gap[j] > 0 ? most : rest;
+      a.rest[i + j] = rest;
+      // of the class that is not the row's own
+      const bool first_is_own = a.y[i + j] == 0;
+      const double v = first_is_own ? double(u[2 * j + 1]) - u[2 * j] : double(u[2 * j]) - u[2 * j + 1];
+      const double other = first_is_own ? p[1] : p[0], above = first_is_own ? gap[j] : -gap[j];
+      sums[0] += c * std::max(above, 0.0);
+      logarithms.add(c, sum);
+      sums[1] += c * other * v;
+      sums[2] += c * double(most) * double(rest) * v * v;
+    }
+  }
+  sums[0] += logarithms.sum();
+}
+
 }  // namespace
 
 // U = X p + 1 bᵀ, and R = c (P ∘ U - P (P·U)) in its place while a row is at hand; b is the last row of p. `along` is
@@ -183,6 +218,7 @@ void softmax_sums(const T* U, int64_t n, int64_t m, T* out) {
 template <class T>
 void softmax_along(const SoftmaxAlongArgs<T>& a, int64_t first, int64_t last, double* sums) {
   const int64_t m = a.classes;
+  if (m == 2) return along_of_two(a, first, last, sums);
   const T never = -std::numeric_limits<T>::infinity();
   Logarithms logarithms;
   const Poll poll;
