@@ -51,8 +51,8 @@ class Extrapolation:
 
     def forget(self) -> None:
         """Before the steps become others."""
-        self._seen: list[tuple[np.ndarray, list[np.ndarray]]] = []
-        self._length = np.inf
+        self._last: tuple[np.ndarray, list[np.ndarray]] | None = None
+        self._length, self._rounds = np.inf, 0
 
     def begin(self) -> None:
         """Before a round."""
@@ -60,28 +60,41 @@ class Extrapolation:
 
     def end(self) -> None:
         """After a round: moves on, or back."""
-        residual = self._steps.position() - self._from
+        residual = self._steps.position()
+        residual -= self._from
         length = float(np.linalg.norm(residual))
-        if self._seen and not length <= _WORSE * self._length:
-            self._steps.put(self._seen[-1][1])
+        if self._last is not None and not length <= _WORSE * self._length:
+            self._steps.put(self._last[1])
             self.forget()
             return
+        before, self._last = self._last, (residual, self._steps.state())
         self._length = length
-        self._seen = [*self._seen[-_MEMORY:], (residual, self._steps.state())]
-        if len(self._seen) < 2 or not np.isfinite(length):
+        if before is not None and np.isfinite(length):
+            self._extrapolate(*before, *self._last)
+
+    def _extrapolate(self, before: np.ndarray, old: list[np.ndarray], residual: np.ndarray, state) -> None:
+        """Moves on from a residual f and a state g, and those of the round before."""
+        if not self._rounds:
+            self._scale = float(np.abs(residual - before).max(initial=0))  # by which squares are numbers
+            self._changes = np.zeros((_MEMORY, residual.size))
+            self._moves = [np.zeros((_MEMORY, a.size)) for a in state]
+            self._gram = np.zeros((_MEMORY, _MEMORY))
+        if not 0 < self._scale < np.inf:
             return
-        pairs = list(zip(self._seen, self._seen[1:], strict=False))
-        changes = np.array([later[0] - earlier[0] for earlier, later in pairs])
-        size = float(np.abs(changes).max(initial=0))
-        if not 0 < size < np.inf:
+        # f_k − f_{k−1} and g_k − g_{k−1} take the place of the oldest
+        place, self._rounds = self._rounds % _MEMORY, self._rounds + 1
+        change = self._changes[place]
+        np.subtract(residual, before, out=change)
+        change /= self._scale
+        for moves, now, then in zip(self._moves, state, old, strict=True):
+            np.subtract(now.ravel(), then.ravel(), out=moves[place])
+        kept = min(self._rounds, _MEMORY)
+        products = self._changes[:kept] @ np.stack([change, residual / self._scale]).T
+        self._gram[place, :kept] = self._gram[:kept, place] = products[:, 0]
+        gram = self._gram[:kept, :kept].copy()
+        gram.flat[:: kept + 1] += _REGULAR * np.trace(gram) / kept
+        if not (np.isfinite(products).all() and np.trace(gram) > 0):
             return
-        changes, residual = changes / size, residual / size  # whose squares are numbers
-        gram = changes @ changes.T
-        trace = float(np.trace(gram))
-        gram.flat[:: len(gram) + 1] += _REGULAR * trace / len(gram)
-        gamma = np.linalg.solve(gram, changes @ residual)
-        state = [a.copy() for a in self._seen[-1][1]]
-        for weight, (earlier, later) in zip(gamma, pairs, strict=True):
-            for a, before, after in zip(state, earlier[1], later[1], strict=True):
-                a -= weight * (after - before)
-        self._steps.put(state)
+        gamma = np.linalg.solve(gram, products[:, 1])
+        moved = zip(state, self._moves, strict=True)
+        self._steps.put([now - (gamma @ moves[:kept]).reshape(now.shape) for now, moves in moved])
