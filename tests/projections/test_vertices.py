@@ -187,11 +187,8 @@ def test_the_largest_entries_leave_the_sum_right(scale, path):
 @pytest.mark.parametrize("radius", [1.0, 1e-3])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_entries_far_above_the_radius_leave_the_others_right(dtype, radius, scale, path):
-    rest = [
-        -0.03,
-        0,
-        0,
-    ]  # half of the radius goes to the far entry, and half to these: their threshold is −0.53/3
+    # half of the radius goes to the far entry, and half to these: their threshold is −0.53/3
+    rest = [-0.03, 0, 0]
     x, expected = np.array([scale, *rest]) * radius, np.array([0.5, *(np.array(rest) + 0.53 / 3)]) * radius
     far = [[2 * scale, scale, *rest], [2 * scale, scale, -1, -1, -1]]
     with path():

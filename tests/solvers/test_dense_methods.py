@@ -77,12 +77,12 @@ def test_ascent_goes_on_where_its_end_is_near(C, overlap):
     assert "for 8.6 passes, and some more where those end it, then steps for all rows" in found.reason
 
 
-def _many_classes():
+def _many_classes(**options):
     """Rows of a hundred classes, and what is told of their solution."""
     rng, told = np.random.default_rng(0), []
     centres, y = rng.normal(size=(100, 50)), np.repeat(np.arange(100), 20)
     X = (centres[y] + 0.3 * rng.normal(size=(2000, 50))).astype(np.float32)
-    found = md.run(X, y, formulation="cs", C=10.0, observe=told.append)
+    found = md.run(X, y, formulation="cs", C=10.0, observe=told.append, **options)
     assert found.status == Status.CONVERGED and found.gap <= 1e-3
     return found, told
 
@@ -91,6 +91,9 @@ def test_with_many_classes_ascent_has_the_time_that_the_steps_for_all_rows_would
     found, told = _many_classes()
     assert {progress.method for progress in told} == {"coordinate ascent"} and found.epochs < 200
     assert "for 214 passes, and some more where those end it, then steps for all rows" in found.reason
+    # few passes are left to the steps, which need fewer, and those from a start are as before
+    for options in (dict(max_epochs=100), dict(start=found.alpha)):
+        assert "for 8.06 passes, and some more" in _many_classes(**options)[0].reason
 
 
 def test_steps_for_all_rows_begin_anew_where_ascent_is_far_from_its_end(monkeypatch):

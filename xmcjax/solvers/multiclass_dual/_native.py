@@ -313,8 +313,7 @@ class Methods:
             # n d r + r³/3 products of matrices, of which 25 take as long as one of the n d m of a pass
             (n, d), r = self._X.shape, min(self._X.shape)
             more = _OF_SYSTEM * (r + r**3 / max(3 * n * d, 1)) / (25 * self._m)
-            more = max(more, self._long_patience)
-            return _EARLY[self._formulation] + min(more, SHARE * self._most)
+            return _EARLY[self._formulation] + max(min(more, SHARE * self._most), self._long_patience)
         if self._separate:
             most = _HALF * self._most - _BRIEF if self._splits_late else SHARE * self._most
             return passes_before_newton(self._rows, most)
@@ -328,7 +327,9 @@ class Methods:
         if self._formulation != "cs" or not self._splits or min(self._X.shape) < _LEAST:
             return 0.0
         passes = _OF_STEPS * _VARIABLE * self._m / (self._m * self._X.shape[1] + _ROW)
-        return passes if passes >= _MANY else 0.0
+        passes = min(passes, _HALF * self._most)  # the steps need some too
+        # what is given to start from may be near the end already
+        return passes if passes >= _MANY and not self._search.start.size else 0.0
 
     @property
     def _splits(self) -> bool:
