@@ -197,9 +197,10 @@ def write_dismec(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
             files.append(_write_weights(path, model, first, labels, bias, written))
         content = {"num-features": model.n_features + with_bias, "num-labels": model.n_labels, "files": files}
         head.write((json.dumps(content, indent=4) + "\n").encode())
-    told = "no label has a bias, and no feature stands for one: give dismecpp no --augment-for-bias"
     if with_bias:
         told = "the last feature is the bias: give dismecpp --augment-for-bias=1"
+    else:
+        told = "no label has a bias, and no feature stands for one: give dismecpp no --augment-for-bias"
     return [told, *told_of_never(trained)]
 
 

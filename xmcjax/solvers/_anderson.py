@@ -47,6 +47,7 @@ class Extrapolation:
 
     def __init__(self, steps: Iteration):
         self._steps = steps
+        self._changes: np.ndarray | None = None
         self.forget()
 
     def forget(self) -> None:
@@ -74,11 +75,12 @@ class Extrapolation:
 
     def _extrapolate(self, before: np.ndarray, old: list[np.ndarray], residual: np.ndarray, state) -> None:
         """Moves on from a residual f and a state g, and those of the round before."""
+        if self._changes is None:
+            self._changes = np.empty((_MEMORY, residual.size))
+            self._moves = [np.empty((_MEMORY, a.size)) for a in state]
+            self._gram = np.empty((_MEMORY, _MEMORY))
         if not self._rounds:
             self._scale = float(np.abs(residual - before).max(initial=0))  # by which squares are numbers
-            self._changes = np.zeros((_MEMORY, residual.size))
-            self._moves = [np.zeros((_MEMORY, a.size)) for a in state]
-            self._gram = np.zeros((_MEMORY, _MEMORY))
         if not 0 < self._scale < np.inf:
             return
         # f_k − f_{k−1} and g_k − g_{k−1} take the place of the oldest
@@ -92,9 +94,10 @@ class Extrapolation:
         products = self._changes[:kept] @ np.stack([change, residual / self._scale]).T
         self._gram[place, :kept] = self._gram[:kept, place] = products[:, 0]
         gram = self._gram[:kept, :kept].copy()
-        gram.flat[:: kept + 1] += _REGULAR * np.trace(gram) / kept
-        if not (np.isfinite(products).all() and np.trace(gram) > 0):
+        trace = float(np.trace(gram))
+        if not (np.isfinite(products).all() and trace > 0):
             return
+        gram.flat[:: kept + 1] += _REGULAR * trace / kept
         gamma = np.linalg.solve(gram, products[:, 1])
         moved = zip(state, self._moves, strict=True)
         self._steps.put([now - (gamma @ moves[:kept]).reshape(now.shape) for now, moves in moved])
