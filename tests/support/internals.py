@@ -89,6 +89,7 @@ from xmcjax.solvers import (
     _cg,
     _entropic,
     _formulations,
+    _interior,
     _proximal_step,
     _search,
 )
@@ -183,6 +184,7 @@ Look = _admm.Look
 Extrapolation = _anderson.Extrapolation
 entropic = _entropic
 smoothed = _formulations.smoothed
+interior = _interior
 search = _search
 multinomial_certificate = _multinomial_certificate
 multinomial_distributions = _distributions

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from xmcjax import _sparse
+from xmcjax._cores import blas_threads
 from xmcjax.native import Ascent, CentredAscent, Proximal, SeparateAscent, Splitting
-from xmcjax.solvers import _admm, _admm_dense, _admm_sparse
+from xmcjax.solvers import _admm, _admm_dense, _admm_sparse, _interior
 from xmcjax.solvers._accuracy import Accuracy
 from xmcjax.solvers._formulations import NAMES, Formulation
 from xmcjax.solvers._formulations import formulation as formulation_of
@@ -59,8 +61,13 @@ _DIRECT, _COUPLED_ROWS, _CENTRED_ROWS = 1200, 60, 1 / 20
 _COUPLED_SQUARE, _CENTRED_SQUARE = 1 << 14, 1 << 10
 # The same of one label.
 _LABEL_ROWS = 10
-# What proximal point steps are called.
-_NEWTON = "Newton's method"
+# With dense features the interior-point method serves these formulations. Steps for all rows at once, which
+# come before, have the passes that are expected to take as long: per dual variable a pass is taken to cost
+# _BESIDE + d, and the whole method _INSIDE times the multiplications of a step and _OF_ENTRY more.
+_INSIDE_FORMULATIONS = ("ww", "cs", "llw", "ovr")
+_INSIDE, _OF_ENTRY, _BESIDE = 3.0, 3000.0, 80.0
+# What proximal point steps and those of the interior-point method are called.
+_NEWTON, _INTERIOR = "Newton's method", "the interior-point method"
 # Proximal point steps in a row that may bring nothing before rounding is taken to be the reason.
 FAILURES = 4
 
@@ -105,11 +112,11 @@ class Methods:
         patience, search = self._patience(), self._search
         self._attempt(lambda tol, alpha: self._ascent(self._rows, tol, alpha, patience))
         if self._goes_on and self._direct:
-            self._attempt(self._newton)
+            self._second_order()
         if self._goes_on and (self._splits or self._splits_late):
             self._attempt_admm(self._before_newton() if self._followed else np.inf)
             if self._goes_on and self._followed:
-                self._attempt(self._newton)
+                self._second_order()
         if self._goes_on and (self._followed or self._splits_last):
             self._attempt_admm()
         if self._goes_on and self._formulation == "llw":
@@ -134,6 +141,13 @@ class Methods:
         end = self._passes.visited + most
         self._attempt(lambda tol, alpha: self._admm(tol, alpha, end))
 
+    def _second_order(self) -> None:
+        """Newton's method, and the interior-point method where that does not end or is left out."""
+        if not self._inside:
+            self._attempt(self._newton)
+        if self._goes_on and self._fits_inside:
+            self._attempt(self._interior_point)
+
     def _left(self) -> float:
         """Passes and Newton steps that are still allowed."""
         return self._most - self._passes.visited - self._newton_steps
@@ -146,17 +160,18 @@ class Methods:
         """Why the methods come in their order."""
         (n, d), m = self._X.shape, self._m
         later = []
+        second_order = _INTERIOR if self._inside else _NEWTON
         if self._direct:
-            later.append(f"{_NEWTON}, whose systems are small ({d} features, {m} classes)")
+            later.append(f"{second_order}, whose systems are small ({d} features, {m} classes)")
         if self._splits or self._splits_late:
             why = (
                 "features are dense" if self._splits else f"rows or features are few ({n} rows, {d} features)"
             )
-            limit = f", for {self._before_newton():g} passes at most" if self._followed else ""
+            limit = f", for {self._before_newton():.3g} passes at most" if self._followed else ""
             later.append(f"{ALL_ROWS}, because {why}{limit}")
         if self._followed:
             size = "small" if self._cheap else f"large for {n} rows"
-            later.append(f"{_NEWTON}, whose systems are {size} ({d} features, {m} classes)")
+            later.append(f"{second_order}, whose systems are {size} ({d} features, {m} classes)")
         if self._splits_last:
             later.append(f"{ALL_ROWS}, if that does not end")
         if self._formulation == "llw" and not self._splits:
@@ -205,18 +220,34 @@ class Methods:
         return ended
 
     def _newton(self, tol: float, alpha: sp.csr_array) -> Ended:
-        """Proximal point steps by Newton's method."""
+        """Proximal point steps by Newton's method, which leave some to the interior-point method."""
         point = Proximal(*self._problem(self._rows), **self._shared)
         point.alpha = alpha
         before, accuracy = self._newton_steps, Accuracy(np.dtype(np.float64), tol)
+        most = (_HALF if self._fits_inside else 1) * self._left()
         while True:
-            found = point.step(accuracy.eps, int(self._left()))
+            found = point.step(accuracy.eps, int(most - point.newton_steps))
             self._newton_steps = before + point.newton_steps
             if self._observe is not None:
                 self._observe(Progress(_NEWTON, self._made(), found.gap, lambda: point.alpha))
-            if accuracy.enough(found.gap, found.violation) or self._left() < 1 or point.failures >= FAILURES:
+            over = most - point.newton_steps < 1 or point.failures >= FAILURES
+            if accuracy.enough(found.gap, found.violation) or over:
                 self._violation = found.violation
                 return Ended(point.alpha, found.gap)
+
+    def _interior_point(self, tol: float, alpha: sp.csr_array) -> Ended:
+        """Steps of the interior-point method, which has a start of its own."""
+        before = self._newton_steps
+
+        def told(gap: float, steps: int, alpha: Callable[[], sp.csr_array]) -> None:
+            self._newton_steps = before + steps
+            if self._observe is not None:
+                self._observe(Progress(_INTERIOR, self._made(), gap, alpha))
+
+        X = self._X.toarray() if sp.issparse(self._X) else self._X
+        with blas_threads(1):  # with others the bits of products are others
+            found = _interior.Method(*self._problem(X)).run(tol, int(self._left()), told)
+        return Ended(found.alpha, found.gap, found.W)
 
     def _admm(self, tol: float, alpha: sp.csr_array, end: float) -> Ended:
         """The alternating direction method of multipliers, until so many passes are made at most."""
@@ -289,15 +320,34 @@ class Methods:
 
     @property
     def _followed(self) -> bool:
-        """Whether Newton's method comes after steps for all rows at once."""
-        return self._small and not self._direct
+        """Whether Newton's method, or the interior-point method, comes after steps for all rows at once."""
+        return (self._small or self._inside) and not self._direct
+
+    @property
+    def _fits_inside(self) -> bool:
+        """Whether the interior-point method serves the formulation, and its systems are small enough."""
+        (n, d), formulation = self._X.shape, self._formulation
+        served = formulation in _INSIDE_FORMULATIONS and self._splits
+        return served and _interior.fits(n, d, self._m, formulation)
+
+    @property
+    def _inside(self) -> bool:
+        """Whether the interior-point method takes the place of Newton's method.
+
+        It does of Crammer-Singer, where that often goes far away, and where its systems are too large.
+        """
+        return self._fits_inside and (self._formulation == "cs" or not self._small)
 
     def _before_newton(self) -> float:
-        """Passes that steps for all rows at once have before Newton's method.
+        """Passes that steps for all rows at once have before Newton's method or the interior-point method.
 
         They are few where it costs little, or where features are sparse, and those of very different sizes
         need it.
         """
+        if self._inside:
+            (n, d), m = self._X.shape, self._m
+            a_step = _interior.multiplications(n, d, m, self._formulation) / (n * m) + _OF_ENTRY
+            return min(_INSIDE * a_step / (_BESIDE + d), math.ceil(_HALF * self._most))
         if self._separate and self._splits:
             return _OF_CLASSES
         brief = self._cheap or not self._splits
