@@ -6,22 +6,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# Projected gradients that a method begins with: variables are left as they are below a tenth of it.
+# First tolerance on projected gradients; native ascent leaves variables as they are below a tenth of it.
 EPS = 0.01
-# Passes in float32 without a fall of the gap by a tenth after which rounding is taken to be the reason, at
-# least; it may also be half of all passes that were made.
+# Passes in float32 without a fall of the gap by a tenth after which rounding is taken to be the reason, or
+# half of all passes made where that is more.
 _IDLE = 200.0
 
 
 def closed(gap: jax.Array, most, size) -> jax.Array:
     """Whether gaps are at most `most`, and not below 0 by more than rounding.
 
-    A gap that is negative by more is that of dual variables outside of the dual set, such as those of another
-    C. The same of the native calls stands in native/dual/simd_instance_dual.cc.
+    A gap that is further below 0 belongs to dual variables outside of the dual set, such as those of another
+    C. The counterpart for native calls is in native/dual/simd_instance_dual.cc.
 
     Args:
-        gap: P − D, or that relative to `size`.
-        most: that is enough.
+        gap: P − D, or the relative gap.
+        most: the largest gap that is small enough.
         size: P, or 1 for relative gaps.
     """
     return (gap <= most) & (gap >= -(float(jnp.finfo(gap.dtype).eps) ** 0.25) * size)
@@ -53,7 +53,7 @@ class Accuracy:
             violation: their largest projected gradient.
             work: passes made.
         """
-        if not gap > self.tol:  # or not a number
+        if not gap > self.tol:  # true of NaN too
             return True
         if violation <= self.eps:
             if self.eps <= self._least:

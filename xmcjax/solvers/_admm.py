@@ -8,15 +8,15 @@ row map and the metric M of :mod:`xmcjax.solvers._formulations` a step is
     α⁺ = row_map(M α + ρ h, ρ),   O = −Xᵀ coefficients(α⁺),   Δ = (I + ρ XᵀX)⁻¹ (W + 2 O − V),
     W ← W − κ Δ,   α ← α + κ (α⁺ − α),   V ← V + κ (O − V),
 
-V = −Xᵀ coefficients(α), and W = −V at the optimum. The map knows nothing of other rows, and the system is the
-same for all classes. P(W) and D(α⁺) come with every step: the best of both are kept. With sparse features,
-where steps are many, a few sweeps of coordinate ascent from the best α⁺ raise D by a quarter of the gap: they
-end the search where that suffices.
+V = −Xᵀ coefficients(α), and W = −V at the optimum. The row map works on each row alone, and the linear system
+is the same for all classes. Each step gives P(W) and D(α⁺), and the best W and the best α⁺ are kept. With
+sparse features, after many steps, a few sweeps of coordinate ascent from the best α⁺ raise D by a quarter of
+the gap: they end the search where that suffices.
 
-ρ is free of scale in the beginning, 3 ‖α‖ / ‖XW‖ with ‖α‖² = αᵀM α, or what the steps ask for at least where
-α is far from the optimum. Afterwards it balances what a step changes: r = ‖Δα‖² / (ρ² ‖XΔ‖²), and ρ is
-multiplied by √r where r is not within [1/2.5, 2.5], or [1/1.5, 1.5] where another ρ costs nothing. Of steps
-that are extrapolated r is the geometric mean since ρ was looked at last.
+ρ begins at 3 ‖α‖ / ‖XW‖ with ‖α‖² = αᵀM α, whatever the scale of the problem, or at the lower bound that the
+steps ask for where α is far from the optimum. Afterwards ρ balances the two changes that a step makes:
+with r = ‖Δα‖² / (ρ² ‖XΔ‖²), ρ is multiplied by √r where r is outside [1/2.5, 2.5], or outside [1/1.5, 1.5]
+where another ρ costs nothing. While steps are extrapolated, r is the geometric mean since the last look at ρ.
 
 The steps are those of :mod:`xmcjax.solvers._admm_blocks` (native, dense features), of
 :mod:`xmcjax.solvers._admm_dense` or of :mod:`xmcjax.solvers._admm_sparse`.
@@ -37,27 +37,27 @@ import scipy.sparse as sp
 from xmcjax.solvers._anderson import Extrapolation
 from xmcjax.solvers._progress import ALL_ROWS, Observe, Progress
 
-# Steps at which ρ is looked at, and then every so many, or this part of those made where that is more,
-# because a ρ that never rests keeps the gap from falling; and changes of it that are let be: where another ρ
-# costs a factorisation, and where it costs nothing.
+# ρ is looked at after the steps _EARLY, and then every _EVERY steps, or every _PART of the steps made where
+# that is more, because a ρ that never rests keeps the gap from falling. It stays while r is within a factor
+# _BALANCED of 1. _EARLY_FREE and _BALANCED_FREE take their place where another ρ costs nothing.
 _EARLY, _EVERY, _PART, _BALANCED = (10, 25), 50, 1 / 12, 2.5
 _EARLY_FREE, _BALANCED_FREE = tuple(range(10, 100, 10)), 1.5
-# The range that ρ stays in, relative to the first.
+# ρ stays within a factor _RANGE of the first ρ, and does not fall below _TINY.
 _RANGE, _TINY = 1e8, float(np.finfo(np.float64).tiny)
 # Steps from one look at the gap to the next.
 _CHECK = 5
-# Gaps, relative to the tolerance, from which on sweeps of ascent may end the search, and steps before which
+# Sweeps of ascent may end the search where the gap is at most _NEARLY times the tolerance. Before step _SLOW
 # the gap falls faster without them.
 _NEARLY, _SLOW = 2.0, 400
-# Steps in float32 without progress after which rounding is taken to be the reason, at least; it may also be a
-# quarter of all steps. Progress is a gap that falls by a tenth, or a dual that rises by a twentieth.
+# Steps in float32 without progress after which rounding is taken to be the reason; where it is more, a
+# quarter of all steps. Progress: the gap falls by a tenth, or the dual objective rises by a twentieth.
 _IDLE = 200
-# Steps in float64 after which they are extrapolated: before, nothing is gained.
+# Steps in float64 after which they are extrapolated: earlier extrapolation gains nothing.
 _LATE = 1000
 
 
 class Found(NamedTuple):
-    """What came of it."""
+    """What the steps came to."""
 
     W: np.ndarray  #: float64 [d, m], of the smallest P
     alpha: sp.csr_array  #: of the largest D
@@ -66,7 +66,7 @@ class Found(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Of W and α⁺, where the gap is looked at."""
+    """Numbers of W and α⁺ that give the gap."""
 
     primal: float  #: P(W)
     gain: float  #: D(α⁺) without −½ ‖O‖²
@@ -77,11 +77,11 @@ class Splitting(Protocol):
     """The steps for some kind of features."""
 
     exact: bool  #: whether the numbers are of float64
-    rounding: float  #: of P, about, where that is known to matter
+    rounding: float  #: approximate rounding error of P, or 0 where it is not known to matter
     free: bool  #: whether another ρ costs nothing
-    least: float  #: ρ to begin with, at least
-    #: makes some sweeps of coordinate ascent from the best α⁺, which is what best() gives from then on, until
-    #: a better one is kept; returns D. None where there are no sweeps
+    least: float  #: lower bound of the first ρ
+    #: makes some sweeps of coordinate ascent from the best α⁺ and returns D; best() gives their result until
+    #: a better α⁺ is kept. None where there are no sweeps
     polish: Callable[[], float] | None
     extrapolation: Extrapolation | None  #: of the steps, where there is one
     shortens: bool  #: whether α⁺ may be shortened, as all dual sets allow where D has no ridge
@@ -111,7 +111,7 @@ class Splitting(Protocol):
         ...
 
     def keep_alpha(self, factor: float) -> None:
-        """So much of the last α⁺ is the best."""
+        """`factor` times the last α⁺ are the best dual variables."""
         ...
 
     def best(self) -> tuple[np.ndarray, sp.csr_array]:
@@ -124,7 +124,7 @@ Told = Callable[[float, int, Callable[[], sp.csr_array]], None]
 
 
 def told_in_passes(observe: Observe | None, made: Callable[[], float], of_a_pass: int) -> Told | None:
-    """What tells of the passes `made` before and of the steps, so many of which count as one."""
+    """Tells `observe` of the passes `made` before and of the steps, `of_a_pass` of which count as a pass."""
     if observe is None:
         return None
     return lambda gap, steps, alpha: observe(Progress(ALL_ROWS, made() + steps / of_a_pass, gap, alpha))
@@ -157,7 +157,7 @@ def _steps(split: Splitting, C: float, tol: float, most: int, told: Told | None)
             if polished <= tol or step >= most:
                 gap = min(gap, polished)
                 break
-            nearly = tol * gap / polished  # where as much will suffice
+            nearly = tol * gap / polished  # the gap that sweeps with the same effect will close
         if not tol < gap < np.inf or step >= most:
             break
         if split.rounding > tol * best.primal or not (split.exact or best.rises(step)):
@@ -193,7 +193,7 @@ class _Best:
         if at.primal < self.primal:
             self.primal = at.primal
             self._split.keep_weights()
-        # D(s α) of the best s: the dual sets hold all shorter ones
+        # D(s α⁺) of the best s in [0, 1]: with α⁺ the dual sets hold s α⁺ too
         factor = min(1.0, at.gain / at.norm2) if at.norm2 > 0 and self._split.shortens else 1.0
         dual = factor * at.gain - factor**2 * at.norm2 / 2
         if dual > self._dual:
@@ -220,21 +220,21 @@ class _Penalty:
     def __init__(self, split: Splitting, C: float):
         variables, scores = split.begin()
         first = 3 * float(np.sqrt(variables / scores)) if scores > 0 and variables > 0 else C
-        # α = 0, or sums beyond their dtype: the first step of a row of mean length goes to its bound
+        # C where α = 0 or a sum overflows: the first step of a row of mean length then goes to its bound
         self._first = self._rho = max(first, split.least) if 0 < first < np.inf else C
         self._early, self._range = (_EARLY_FREE, _BALANCED_FREE) if split.free else (_EARLY, _BALANCED)
         self._split, self._due, self._ratios = split, _EVERY, list[float]()
         split.use(self._rho)
 
     def balanced(self, step: int, changed: float, moved: float, *, extrapolated: bool) -> bool:
-        """Whether ρ rests after a step of ‖Δα‖² and ‖XΔ‖²; if not it is another one now."""
+        """Whether ρ stays after a step with ‖Δα‖² = `changed` and ‖XΔ‖² = `moved`; it is changed if not."""
         curved = self._rho * (self._rho * moved)
         ratio = changed / curved if curved > 0 else 1.0
         self._ratios = [*self._ratios, ratio] if extrapolated and ratio > 0 else []
         if step not in self._early and step < self._due:
             return True
         self._due = step + max(_EVERY, int(_PART * step))
-        if self._ratios:  # of a single step after an extrapolation it may be anything
+        if self._ratios:  # the ratio of a single step after an extrapolation may be anything
             ratio, self._ratios = float(np.exp(np.mean(np.log(self._ratios)))), []
         if 1 / self._range <= ratio <= self._range:
             return True

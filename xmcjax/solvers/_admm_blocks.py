@@ -1,8 +1,8 @@
 """Steps of :mod:`xmcjax.solvers._admm` with dense features, in the native library.
 
-A call makes several of them (native/dual/simd_dense_splitting.cc). Rows stand side by side in blocks, as
-blocks of transposed rows, and scores and dual variables are of float32 or float64; sums over rows, and what
-there is for each class and feature, are of float64.
+A call makes several steps (native/dual/simd_dense_splitting.cc). The rows of a block are stored transposed,
+side by side. Scores and dual variables are in float32 or float64. Sums over rows, and arrays with a number
+per class and feature, are in float64.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from xmcjax.solvers import _admm
 from xmcjax.solvers._anderson import Extrapolation, Iteration
 from xmcjax.solvers._formulations import Formulation
 
-# Of a block: numbers, about, and rows, a multiple of 64.
+# A block has about _NUMBERS numbers, in _LEAST_ROWS to _MOST_ROWS rows, a multiple of 64.
 _NUMBERS, _LEAST_ROWS, _MOST_ROWS = 1 << 16, 64, 512
 #: κ of the steps.
 RELAXED = 1.8
-# Dual variables up to which steps are extrapolated.
+# Number of dual variables up to which steps are extrapolated.
 _COPIED = 1 << 21
 
 
 def extrapolation(steps: Iteration, n: int, m: int) -> Extrapolation | None:
-    """Of steps whose dual variables [n, m] are few enough for copies of many rounds."""
+    """Extrapolation of steps, if the dual variables [n, m] are few enough for copies of many rounds."""
     return Extrapolation(steps) if n * m <= _COPIED else None
 
 
@@ -40,7 +40,7 @@ class RowMap(NamedTuple):
 
 
 def row_map(form: Formulation, C: float, k: int, m: int) -> RowMap:
-    """Of a formulation.
+    """The row map of a formulation.
 
     Args:
         form: the formulation.
@@ -58,7 +58,7 @@ def row_map(form: Formulation, C: float, k: int, m: int) -> RowMap:
 
 
 class Basis(NamedTuple):
-    """Features X̃ = X ``rotation``, or ``rows`` where there are those, with X̃ᵀX̃ = diag(``eigenvalue``)."""
+    """Features X̃ = X ``rotation``, or ``rows`` where they are given, with X̃ᵀX̃ = diag(``eigenvalue``)."""
 
     X: np.ndarray  #: [n, d]
     eigenvalue: np.ndarray  #: [r]
@@ -83,7 +83,7 @@ class Blocks:
         C: weight of the losses, a number, or one above 0 for each row, [n].
         k: of the top-k losses.
         dtype: of scores and dual variables.
-        threads: that a call may use; they change no bit.
+        threads: that a call may use; their number changes no bit of the result.
     """
 
     free, least = True, 0.0
@@ -106,7 +106,7 @@ class Blocks:
         self.extrapolation = extrapolation(self, self._n, m) if self.exact else None
         self._map = row_map(form, C, k, m)
         self._C = self._map.radius if form.sparse else C
-        # of gains that are 0 but for rounding each adds about its weight times that of 2
+        # each gain that is 0 but for rounding adds about its weight times the rounding of 2
         terms = self._n if form.sparse else self._n * m
         self.rounding = 0.0 if self.exact else 2 * self._C * terms * float(np.finfo(dtype).eps)
         r = len(basis.eigenvalue)
@@ -137,9 +137,9 @@ class Blocks:
         )
 
     def start(self, alpha: sp.csr_array, W: np.ndarray | None = None) -> None:
-        """Takes dual variables [n, m], and weights [d, m] that may be better than theirs.
+        """Takes dual variables [n, m], and weights [d, m] that may be better than those they give.
 
-        Where all dual variables are 0, equal ones of the largest D take their place.
+        Where all dual variables are 0, equal ones take their place, with the value of the largest D.
         """
         A, pairs = self._A, self._form.sparse
         if alpha.nnz:

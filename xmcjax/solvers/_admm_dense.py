@@ -1,12 +1,12 @@
 """Steps of :mod:`xmcjax.solvers._admm` with dense features.
 
 In the basis of the eigenvectors of XᵀX the system is a diagonal, so that ρ may change at no cost. Where there
-are fewer rows than features, W lies in the span of the rows, and the basis of those of XXᵀ is smaller:
+are fewer rows than features, W lies in the span of the rows, and eigenvectors of XXᵀ give a smaller basis:
 
     XᵀX = E Λ Eᵀ:  X̃ = X E, W = E W̃;      XXᵀ = U Λ Uᵀ:  X̃ = U Λ^½, W = Xᵀ U Λ^−½ W̃.
 
-The basis is worked out in float64. Natively the steps are of float32 until rounding keeps the gap from
-falling, and of float64 afterwards.
+The basis is worked out in float64. Native steps are in float32 until rounding keeps the gap from falling, and
+in float64 afterwards.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from xmcjax.solvers._host_loop import abandonable
 from xmcjax.solvers._progress import Observe
 from xmcjax.solvers._search import Ended
 
-# The smaller of rows and features up to which there is a basis, and bytes that all arrays together may take.
+# _MOST: number of rows or features, whichever are fewer, up to which there is a basis. _BYTES: size that all
+# arrays together may have.
 _MOST, _BYTES = 2000, 2 << 30
-#: Steps that count as a pass over the rows, about what they cost.
+#: Steps that count as a pass over the rows, because they cost about as much.
 STEPS_PER_PASS = 10
-# Rows whose inner products are added up in one product.
+# Rows of X per product where XᵀX is summed up.
 _PART = 4096
-# Tolerances below which float32 is not tried, and steps that are allowed below which it is not either.
+# float32 is not tried with a tolerance below _NARROW, nor where fewer than _ENOUGH steps are allowed.
 _NARROW, _ENOUGH = 1e-6, 500
 
 
@@ -47,18 +48,18 @@ def fits(n: int, d: int, m: int) -> bool:
 
 
 class Method:
-    """Steps with dense features, natively where that is to be had; what the features give is kept.
+    """Steps with dense features, in the native library where there is one; the basis is kept between calls.
 
     Args:
-        X: [n, d], dense or sparse; worked with as dense. Or its basis.
-        y: the class of each row, [n]; its labels, [n, m], where the formulation is of such.
+        X: [n, d], dense or sparse, and made dense. Or its basis.
+        y: the class of each row, [n]; or its labels, [n, m], where the formulation is one for labels.
         m: number of classes.
         formulation: one of :mod:`xmcjax.solvers._formulations`, or its name; with a smoothing, as for
             labels, the steps are those of :class:`Dense`.
         C: weight of the losses, a number, or one above 0 for each row, [n].
         k: of the top-k losses.
-        threads: that a native call may use. NumPy's products take one: with others their bits are others.
-        observe: called every few steps with how far it is; or None.
+        threads: of a native call. NumPy's products use one, because another number would change their bits.
+        observe: called with the progress every few steps; or None.
         made: gives the passes that other methods made before, or this one in other calls.
     """
 
@@ -85,7 +86,7 @@ class Method:
         """Steps from some dual variables [n, m] until the gap is small enough.
 
         Args:
-            alpha: dual variables; natively none of them is as good as a start.
+            alpha: dual variables; where all are 0, native steps start from equal ones.
             tol: of the relative duality gap.
             most: steps at most.
         """
@@ -93,7 +94,7 @@ class Method:
             return self._found(alpha, tol, most)
 
     def in_passes(self, alpha: sp.csr_array, tol: float, most: float) -> tuple[Ended, float]:
-        """The same with so many passes at most, and those made; an `alpha` of shape [0, 0] stands for 0."""
+        """Makes at most `most` passes; the result, and the passes made. Shape [0, 0] of `alpha` is all 0."""
         start = alpha if alpha.size else sp.csr_array((len(self._problem[0]), self._problem[1]))
         found = self(start, tol, int(STEPS_PER_PASS * most))
         return Ended(found.alpha, found.gap, found.W), found.steps / STEPS_PER_PASS
@@ -116,7 +117,7 @@ class Method:
 
     def _native(self, dtype, alpha: sp.csr_array, W: np.ndarray | None, tol: float, most: int) -> _admm.Found:
         y, m, form, C, k = self._problem
-        # numbers that float32 does not have leave a gap that is not finite, and float64 follows
+        # overflow in float32 leaves a gap that is not finite, and steps in float64 follow
         with np.errstate(over="ignore", invalid="ignore"):
             split = Blocks(self._basis, y, m, form, C, k, dtype, self._threads)
             split.start(alpha, W)
@@ -173,7 +174,7 @@ class Dense:
         return _admm.Look(primal, gain, float(np.vdot(self._O, self._O)))
 
     def _made(self) -> np.ndarray:
-        """Makes α⁺ and O; the scores."""
+        """Makes α⁺ and O, and returns the scores."""
         form, y, rho, C, k = self._form, self._y, self._rho, self._C, self._k
         Z = self._X @ self._W
         with jax.enable_x64(True):
@@ -192,7 +193,7 @@ class Dense:
         return self._length2(change), self._scores2(delta)
 
     def _finish(self) -> tuple[np.ndarray, np.ndarray]:
-        """Changes W, α and V; α⁺ − α and Δ."""
+        """Changes W, α and V, and returns α⁺ − α and Δ."""
         delta = (self._W + 2 * self._O - self._V) / (1 + self._rho * self._eigenvalue)
         change = self._new - self._A
         self._W = self._form.centred(self._W - RELAXED * delta)
@@ -221,7 +222,7 @@ class Dense:
 
 
 def _compiled(form: Formulation, b: np.ndarray, y: np.ndarray, rho: float, C, k: int) -> np.ndarray:
-    """The row map by a program for the number of rows, which are filled up where there are few."""
+    """The row map by a program compiled for the number of rows; small numbers of rows are filled up."""
     behind = rows_behind(b.shape)
     b, y, C = (repeated(a, behind) for a in (b, y, C))
     return np.asarray(awaited(_row_map, form, b, y, rho, C, k))[: len(b) - behind]
@@ -233,7 +234,7 @@ def _row_map(form: Formulation, b, y, rho: float, C, k: int) -> jax.Array:
 
 
 def basis_of_products(K: np.ndarray) -> Basis:
-    """Of features that are known by their inner products K alone, whose weights are coefficients of rows."""
+    """The basis of features of which only inner products K are known; weights are coefficients of rows."""
     rounding, K = np.finfo(K.dtype).eps, K.astype(np.float64)
     with blas_threads(1):
         root, U = _roots((K + K.T) / 2, rounding)
@@ -241,14 +242,14 @@ def basis_of_products(K: np.ndarray) -> Basis:
 
 
 def _roots(K: np.ndarray, rounding: float) -> tuple[np.ndarray, np.ndarray]:
-    """Λ^½ and U of K = U Λ Uᵀ, without what may be rounding."""
+    """Λ^½ and U of K = U Λ Uᵀ, without eigenvalues that may be rounding."""
     eigenvalue, U = np.linalg.eigh(K)
     there = eigenvalue > len(K) * rounding * eigenvalue[-1]
     return np.sqrt(eigenvalue[there]), U[:, there]
 
 
 def basis_of(X: np.ndarray) -> Basis:
-    """Of features."""
+    """The basis of features."""
     n, d = X.shape
     # numbers that overflow leave a gap that is not finite, and the caller says so
     with blas_threads(1), np.errstate(over="ignore", invalid="ignore"):

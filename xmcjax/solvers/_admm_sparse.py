@@ -1,8 +1,8 @@
 """Steps of :mod:`xmcjax.solvers._admm` for Lee-Lin-Wahba with sparse features, in the native library.
 
-The system I + ρ XᵀX has one of two forms, whichever makes a step cheaper. By features it has a Cholesky
-factor: those that stand beside few others are eliminated one by one, and what remains is a dense matrix.
-Where the factor fills, as with long documents, the rows may be fewer:
+The system I + ρ XᵀX has one of two forms, whichever makes a step cheaper. The form by features has a Cholesky
+factor: features that occur together with few others are eliminated one by one, and a dense matrix remains.
+Where this factor fills up, as with long documents, the form by rows may be smaller:
 
     (I + ρ XᵀX)⁻¹ = I − ρ Xᵀ (I + ρ XXᵀ)⁻¹ X.
 """
@@ -20,19 +20,19 @@ from xmcjax.solvers import _admm
 from xmcjax.solvers._accuracy import EPS
 from xmcjax.solvers._anderson import Extrapolation
 
-# Bytes that the factor may take.
+# _BYTES: size that the factor may have. _RELAXED: κ of the steps.
 _BYTES = 1 << 30
 _RELAXED = 1.9
-# ρ in the beginning, at least, in units of C: gains are about 1, and dual variables go up to C.
+# Lower bound of the first ρ, in units of C: gains are about 1, and dual variables go up to C.
 _LEAST = 0.01
-# Multiplications of dense matrices that take as long as one of a sparse matrix in ascent.
+# Multiplications in products of dense matrices that take as long as one multiplication in sparse ascent.
 _FASTER = 8
 # Sweeps of ascent at the end.
 _SWEEPS = 4
-# Rows of a dense system, for each right-hand side, up to which its inverse is made: products take two thirds
-# of the time of two triangular systems, and there are hundreds of them.
+# Rows of a dense system, per right-hand side, up to which its inverse is made: a product with it takes two
+# thirds of the time of two triangular solves, and there are hundreds of such products.
 _INVERTED = 16
-# Rows and columns of a part of a dense factor, between which Ctrl-C is answered.
+# Rows and columns of a block of a dense factor. Ctrl-C is answered between blocks.
 _PART = 512
 
 
@@ -44,21 +44,22 @@ class System(NamedTuple):
     entries: int  #: of its sparse part
 
     def numbers(self) -> float:
-        """Of a factor."""
+        """How many numbers a factor of this form has."""
         return self.entries + self.dense**2 / 2
 
     def passes(self, X: sp.csr_array, m: int) -> float:
-        """Passes of ascent with m classes that cost as much as a dense factor and half of a second."""
+        """Passes of ascent with m classes that cost as much as one and a half dense factorisations."""
         return self.dense**3 / 2 / _FASTER / max(X.nnz * m, 1)
 
     def bytes(self, itemsize: int) -> int:
-        # a value in double and one of the type of X, place and feature; inner products of rows are of that
+        # an entry has a value in double, one in the dtype of X, a place and a feature; a matrix of inner
+        # products of rows has the dtype of X alone
         dense = itemsize if self.by_rows else 8 + itemsize
         return (16 + itemsize) * self.entries + dense * self.dense**2
 
 
 def system(split: Splitting, X: sp.csr_array) -> System | None:
-    """The cheaper form, which the steps are to take; None where neither has room.
+    """The cheaper form, which `split` uses from now on; None where neither form fits into the memory.
 
     Args:
         split: of the problem.
@@ -88,8 +89,8 @@ class Sparse:
         split: of the problem, with dual variables and a system.
         X: its features.
         C: weight of the losses.
-        system: that the steps take.
-        ascent: makes coordinate ascent of the same problem, for the end; None for none.
+        system: the form of the system that the steps solve.
+        ascent: makes the coordinate ascent for the last sweeps, of the same problem; None for no sweeps.
     """
 
     shortens = True
@@ -176,7 +177,7 @@ def _product(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _solver(S: np.ndarray, dtype, columns: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Gives S⁻¹ of right-hand sides with so many columns; S is written over."""
+    """A function that solves the system S for right-hand sides of `columns` columns; S is overwritten."""
     if S.dtype == np.float64 and 0 < len(S) <= min(_INVERTED * columns, 4 * _PART):
         upper = np.triu_indices(len(S), 1)
         S[upper] = S.T[upper]
@@ -189,8 +190,8 @@ def _solver(S: np.ndarray, dtype, columns: int) -> Callable[[np.ndarray], np.nda
 
 
 def _cholesky(A: np.ndarray) -> np.ndarray:
-    """L with A = L Lᵀ of a positive definite A, whose lower half is read and written over, part by part."""
-    import scipy.linalg  # which takes a twentieth of a second
+    """L with A = L Lᵀ of a positive definite A, whose lower half is read and overwritten block by block."""
+    import scipy.linalg  # here, because the import takes a twentieth of a second
 
     size = len(A)
     for a in range(0, size, _PART):
@@ -211,7 +212,7 @@ def _solved(L: np.ndarray, right: np.ndarray) -> np.ndarray:
         return right
     import scipy.linalg.blas  # as above
 
-    # to BLAS, whose matrices are stored by columns, both are their transposes: Xᵀ L Lᵀ = rightᵀ
+    # BLAS stores matrices by columns, and reads both arrays as their transposes: it solves Xᵀ L Lᵀ = rightᵀ
     trsm = scipy.linalg.blas.get_blas_funcs("trsm", (L,))
     half = trsm(1.0, L.T, right.T, side=1, lower=0, trans_a=0)
     return trsm(1.0, L.T, half, side=1, lower=0, trans_a=1, overwrite_b=1).T

@@ -2,8 +2,8 @@
 
 Rounds of steps begin at positions x_i and end at g_i, with residuals f_i = g_i − x_i. After round k the next
 one begins at g_k − Σ γ_i (g_{i+1} − g_i), for the γ that makes ‖f_k − Σ γ_i (f_{i+1} − f_i)‖ least. Where the
-residual of a round from there is much longer, the steps go back to g_k: far from the pieces of a map that is
-linear only piece by piece they may stay for good.
+residual of a round from there is much longer, the steps go back to g_k: where the map is linear only piece by
+piece, they might stay for good far from the pieces at hand.
 
 Anderson, "Iterative procedures for nonlinear integral equations", 1965; Walker and Ni, "Anderson acceleration
 for fixed-point iterations", 2011.
@@ -15,10 +15,10 @@ from typing import Protocol
 
 import numpy as np
 
-# Rounds that are remembered; the weight of ‖γ‖², relative to the mean square of the differences.
+# _MEMORY: rounds that are remembered. _REGULAR: weight of ‖γ‖², relative to the mean square of differences.
 _MEMORY, _REGULAR = 10, 1e-8
-# A residual so many times as long as the one before: what was remembered is of other pieces, and the steps go
-# back to where they were.
+# If a residual is more than this many times as long as the one before, what is remembered is of other pieces
+# of the map, and the steps go back to where they were.
 _WORSE = 2
 
 
@@ -26,11 +26,11 @@ class Iteration(Protocol):
     """Steps that are extrapolated."""
 
     def position(self) -> np.ndarray:
-        """Where they are, in the metric in which residuals are measured, a vector of its own."""
+        """Where the steps are, in the metric in which residuals are measured, as a new vector."""
         ...
 
     def state(self) -> list[np.ndarray]:
-        """Copies of the arrays that they change."""
+        """Copies of the arrays that the steps change."""
         ...
 
     def put(self, state: list[np.ndarray]) -> None:
@@ -39,10 +39,10 @@ class Iteration(Protocol):
 
 
 class Extrapolation:
-    """Of some steps, between two rounds of them.
+    """Extrapolates steps between two rounds of them.
 
     Args:
-        steps: whose position is moved.
+        steps: the steps whose position is moved.
     """
 
     def __init__(self, steps: Iteration):
@@ -51,16 +51,16 @@ class Extrapolation:
         self.forget()
 
     def forget(self) -> None:
-        """Before the steps become others."""
+        """Forgets all rounds; to be called where the steps become others."""
         self._last: tuple[np.ndarray, list[np.ndarray]] | None = None
         self._length, self._rounds = np.inf, 0
 
     def begin(self) -> None:
-        """Before a round."""
+        """To be called before a round."""
         self._from = self._steps.position()
 
     def end(self) -> None:
-        """After a round: moves on, or back."""
+        """To be called after a round: moves the steps on, or back."""
         residual = self._steps.position()
         residual -= self._from
         length = float(np.linalg.norm(residual))
@@ -74,13 +74,13 @@ class Extrapolation:
             self._extrapolate(*before, *self._last)
 
     def _extrapolate(self, before: np.ndarray, old: list[np.ndarray], residual: np.ndarray, state) -> None:
-        """Moves on from a residual f and a state g, and those of the round before."""
+        """Moves on from a residual f and a state g, with f and g of the round before."""
         if self._changes is None:
             self._changes = np.empty((_MEMORY, residual.size))
             self._moves = [np.empty((_MEMORY, a.size)) for a in state]
             self._gram = np.empty((_MEMORY, _MEMORY))
         if not self._rounds:
-            self._scale = float(np.abs(residual - before).max(initial=0))  # by which squares are numbers
+            self._scale = float(np.abs(residual - before).max(initial=0))  # a unit, for finite squares
         if not 0 < self._scale < np.inf:
             return
         # f_k − f_{k−1} and g_k − g_{k−1} take the place of the oldest

@@ -11,7 +11,7 @@ def backtrack(change, slope, rounding, lanes, *, armijo, max_backtracks, factor=
 
     `change` gives f(t) − f(0) of all lanes, summed row by row, so that it keeps its digits near the
     optimum; `rounding` is the error it may still have. `slope` is f'(0), [B]; `lanes` says which
-    search; `factor` is α. Returns t, [B], and which failed.
+    lanes search; `factor` is α. Returns t, [B], and which lanes failed.
     """
 
     def unfinished(carry):

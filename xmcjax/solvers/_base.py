@@ -9,7 +9,7 @@ from numpy.typing import DTypeLike
 
 
 class Status(enum.IntEnum):
-    """Of one lane. The numbers are stored in models: never renumber.
+    """How one lane ended, or that it runs. The numbers are stored in models: never renumber.
 
     Example:
         >>> Status(1).name
@@ -26,7 +26,7 @@ class Status(enum.IntEnum):
     STALLED = 6  #: further steps bring nothing in this precision
 
     def remedy(self, dtype: DTypeLike) -> str:
-        """What to do about it in the words of ``REMEDY``, of training in a dtype; "" where nothing is to do.
+        """What to do about this status, in the words of ``REMEDY``, for training in a dtype; "" for nothing.
 
         Example:
             >>> Status.STALLED.remedy("float64")
@@ -41,7 +41,7 @@ def remedies(more_steps: str, looser: str, dtype: DTypeLike = np.float32) -> dic
     Args:
         more_steps: how to allow more steps or a looser tolerance, in words.
         looser: how to allow a looser tolerance.
-        dtype: in which the solve was.
+        dtype: of the solve.
     """
     narrow = np.dtype(dtype) != np.float64
     finer = "use float64 in place of float32"

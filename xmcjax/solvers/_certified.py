@@ -1,18 +1,19 @@
-"""The weights that dual variables give, and the duality gap that they are certain to have.
+"""The weights that dual variables give, and a duality gap that is certain for them.
 
-Whatever made α: it is brought into the dual set, W = Xᵀ coefficients(α) is worked out anew, and both
-objectives are in float64. With V the weights in float64 and W those in the dtype of X, which the caller gets,
+Whatever method made α, it is first brought into the dual set, W = Xᵀ coefficients(α) is worked out anew, and
+both objectives are computed in float64. V are the weights in float64, and W, which the caller gets, are the
+weights in the dtype of X:
 
     P(W) = ½ ‖W‖² + Σ_i loss_i(X W) ≥ min P = max D ≥ D(α) = Σ α − ½ ρ Σ α² − ½ ‖V‖²,
 
 so that P(W) − D(α) bounds how far P(W) is from its minimum, whatever rounding did before. Where many gains
-are 0 at the optimum, as where the classes can be separated, rounding makes half of them losses of weight C,
-to float32 or, where C ‖x‖² is above 1e11, in float64; weights longer by a few times the rounding have none of
-them. What is left of a search, whose α may have come to its end before, is a loss in the same way.
+are 0 at the optimum, as with separable classes, rounding turns half of them into losses of weight C: rounding
+to float32, or in float64 where C ‖x‖² is above 1e11. Weights that are longer by a few units of rounding have
+none of these losses. The remaining error of a search whose α no longer changes makes losses of the same kind.
 
-One against the rest has with two classes one problem twice, the second time with the signs changed. Whoever
-takes the weights of one class needs a gap of these alone. So both classes get the better of the two weights,
-and the better dual variables: P and D are then twice those of each class, and the gap is that of each.
+With two classes, one-vs-rest solves the same problem twice, the second time with the signs changed. A caller
+who takes the weights of one class needs the gap of that class alone. So both classes get the better of the
+two weights and the better dual variables: P and D are then twice those of one class, and the gap is its gap.
 """
 
 from __future__ import annotations
@@ -29,30 +30,30 @@ from xmcjax.solvers._formulations import Formulation
 from xmcjax.solvers._formulations import formulation as formulation_of
 from xmcjax.solvers._products import product
 
-# Bytes of the dual variables of some rows in float64; and of their scores, or of the rows, which stay in the
-# cache.
+# _BYTES: size of a block of dense dual variables, or of rows of X, in float64. _SCORES: size of a block of
+# scores, or of rows of X, that stays in the cache.
 _BYTES, _SCORES = 64 << 20, 4 << 20
-# Share of the dual variables that are not zero, above which they are multiplied as a dense matrix.
+# Share of nonzero dual variables above which they are multiplied as a dense matrix.
 _DENSE = 0.1
-# Rounding of the losses that does not matter beside them, and beside the tolerance; rounding of a gain as a
-# multiple of its own.
+# The relative rounding error of the losses is ignored up to _NEGLIGIBLE or _UNSEEN times the tolerance. A
+# gain counts as 0 but for rounding within _NEAR times its rounding error.
 _NEGLIGIBLE, _UNSEEN, _NEAR = 1e-12, 1e-3, 8
-#: Factors by which weights of float32 are lengthened, in units of their rounding.
+#: How much weights of float32 are lengthened, in units of their relative rounding.
 LONGER = (2, 8, 32, 128, 512, 2048)
-# And of float64, where gains that smaller ones move count as 0 all the same; further ones, in parts of the
-# tolerance; and the rounding of objectives without losses in float64, relative to them, which gaps of such
-# weights come near to.
+# _WIDER: the same for float64, where gains still count as 0 after a smaller change. OF_TOLERANCE: further
+# changes of length, in parts of the tolerance. _SUMS: relative error of objectives without losses, in
+# units of the rounding of float64; gaps of lengthened weights may be as small.
 _WIDER, OF_TOLERANCE, _SUMS = (128, 2048, 32768), (1 / 16, 1 / 8, 1 / 4, 3 / 8), 16
-#: Part of weights below which they are not shortened further.
+#: Factor below which weights are not shortened further.
 _SHORTEST = 2.0**-40
 
 
 class Share(NamedTuple):
-    """Of the blocks of rows whose losses are summed: every `count`-th from `place` on."""
+    """The blocks of rows whose losses a process sums: every `count`-th from block `place` on."""
 
     place: int = 0
     count: int = 1
-    total: Callable[[np.ndarray], np.ndarray] = np.asarray  #: of sums over the shares
+    total: Callable[[np.ndarray], np.ndarray] = np.asarray  #: adds up the sums of all shares
 
 
 class Certified(NamedTuple):
@@ -62,13 +63,13 @@ class Certified(NamedTuple):
     alpha: sp.csr_array  #: float64 [n, m]
     primal: float
     dual: float
-    rounding: float  #: of the primal in float64, about, where gains are 0 but for rounding
+    rounding: float  #: approximate error of the primal in float64, by gains that are 0 but for rounding
 
     @property
     def gap(self) -> float:
-        """|primal − dual| / |primal|: what is below 0 is rounding too; infinite where they are not finite.
+        """(|primal − dual| + rounding) / |primal|, infinite where that is not finite.
 
-        What rounding of the gains may hide is added.
+        A dual above the primal is rounding too, and counts as a gap.
         """
         difference = abs(self.primal - self.dual) + self.rounding
         gap = difference / abs(self.primal) if self.primal else 0.0
@@ -76,9 +77,9 @@ class Certified(NamedTuple):
 
     @property
     def rank(self) -> float:
-        """What is least for the best weights of the same dual variables: the gap.
+        """The number that is least for the best of several weights of the same dual variables.
 
-        Where D is 0, of which all gaps are 1 but for rounding, it is P.
+        It is the gap, or P where D is 0, because all gaps are then 1 but for rounding.
         """
         if self.dual > 0:
             return self.gap
@@ -105,13 +106,13 @@ def certified(
         alpha: dual variables [n, m], in the dual set but for rounding.
         formulation: one of :mod:`xmcjax.solvers._formulations`, or its name.
         C: weight of the losses, a number, or one for each row, [n].
-        W: weights that may be better than those of the dual variables, float64 [d, m]; the latter are
-            looked at where the gap of these is larger than `tol`.
-        tol: where the gap is larger, weights may be lengthened by up to 2,000 times their rounding, or in
-            float64 by up to 33,000 times, or 3/8 of `tol` where that is more.
+        W: weights, float64 [d, m], that may be better than those that the dual variables give; where the gap
+            of `W` is larger than `tol`, the weights of the dual variables are tried too.
+        tol: where the gap is larger than this, weights may be lengthened by up to 2,000 times their rounding,
+            or in float64 by up to 33,000 times, or by 3/8 of `tol` where that is more.
         k: of the top-k losses.
-        share: of this process, where several certify the same together; None for one alone.
-        threads: over which the blocks of rows whose losses are summed are divided. They change no bit.
+        share: blocks of rows of this process, where several certify together; None for one alone.
+        threads: sum the losses of blocks of rows; their number changes no bit of the result.
     """
     form, share = formulation_of(formulation), share or Share()
     alpha = form.inside(alpha.astype(np.float64), C, k)
@@ -150,7 +151,7 @@ def certified(
                     other = other._replace(rounding=other.rounding + _SUMS * eps * other.primal)
                 best = min(best, other, key=lambda found: found.rank)
                 if number == 1:
-                    # P is convex: it falls by this at most, or by twice as much, as W is rounded
+                    # P is convex: up to the last length it falls by half of this at most, but W is rounded
                     most = 2 * (first - best.primal) * lengths[-1] / longer
                     hopeless = not first - most - dual <= tol * abs(first)
                     # all processes go on, or none
@@ -163,12 +164,12 @@ def certified(
 
 
 def _shortened(best: Certified, of_none: float, at: Callable[[float], Certified]) -> Certified:
-    """Weights whose P is no more than that of none, W = 0, as those of an ascent that was ended early may be.
+    """Halves the weights of an ascent that ended early, until their P is no larger than that of W = 0.
 
     Args:
         best: the weights.
-        of_none: P(0), which the weights come to where they are short enough.
-        at: the weights, shortened by a factor.
+        of_none: P(0), which P comes to where the weights are short enough.
+        at: certifies the weights times a factor.
     """
     factor = 1.0
     while best.primal > of_none and factor > _SHORTEST:
@@ -178,7 +179,7 @@ def _shortened(best: Certified, of_none: float, at: Callable[[float], Certified]
 
 
 def _of_each(W: np.ndarray) -> list[np.ndarray]:
-    """Of two classes' weights [d, 2] those of the first for both, signs changed, and those of the second."""
+    """Two weights [d, 2] for both classes: made of the first class, signs changed, and of the second."""
     signs = np.array([1.0, -1.0])
     return [W[:, :1] * signs, W[:, 1:] * -signs]
 
@@ -186,7 +187,7 @@ def _of_each(W: np.ndarray) -> list[np.ndarray]:
 def _of_the_better(
     alpha: sp.csr_array, weights: list[np.ndarray], form: Formulation, C
 ) -> tuple[sp.csr_array, np.ndarray]:
-    """The dual variables [n, 2] of the class with the greater dual objective, for both, and their weights."""
+    """The dual variables of the class with the greater dual objective, for both [n, 2]; their weights."""
     found = []
     for number, V in enumerate(weights):
         column = alpha[:, [number]]
@@ -205,7 +206,7 @@ def certified_kernel(
     k: int = 1,
     a: np.ndarray | None = None,
 ) -> Certified:
-    """The same where inner products K [n, n] are known alone; W are then coefficients of the rows, [n, m].
+    """:func:`certified` where only inner products K [n, n] are known; W are coefficients of the rows, [n, m].
 
     Args:
         K: inner products.
@@ -238,7 +239,7 @@ def certified_kernel(
 
 
 def _losses(Z: np.ndarray, y: np.ndarray, form: Formulation, C, tol: float, k: int) -> tuple[float, float]:
-    """The losses of some scores, and their rounding, by gains that are 0 but for rounding in float64."""
+    """The losses of some scores, and the rounding error of gains that are 0 but for rounding in float64."""
     value = float(np.sum(C * form.losses_of(Z, y, k)))
     size = float(np.finfo(np.float64).eps) * (1 + np.maximum(Z.max(axis=1), -Z.min(axis=1)))
     most = Z.shape[1] * float(np.sum(C * size))
@@ -259,7 +260,7 @@ def _primal(
         part = slice(first, first + rows)
         weight = C[part] if np.ndim(C) else C
         some = X[part].astype(np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):  # a thread has its own
+        with np.errstate(over="ignore", invalid="ignore"):  # each thread has its own error state
             Z = product(_sparse.csr(some), wide) if sp.issparse(X) else some @ wide
             return _losses(Z, y[part], form, weight, tol, k)
 
@@ -270,7 +271,7 @@ def _primal(
         with ThreadPoolExecutor(threads, "xmcjax-certificate") as pool:
             found = list(pool.map(losses, blocks))
     total, rounding = sum(value for value, _ in found), sum(part for _, part in found)
-    # a process may have no block, and its sums are numbers of float64 all the same
+    # a process may have no block: its sums are to be numbers of float64 then too
     total, rounding = share.total(np.array([total, rounding], np.float64)).tolist()
     flat = wide.ravel()
     return float(flat @ flat / 2 + total), rounding
@@ -283,7 +284,7 @@ def weights_of(X, y: np.ndarray, alpha: sp.csr_array, formulation: Formulation) 
     if few and sp.issparse(X):
         return (X.T.astype(np.float64) @ formulation.coefficients(alpha, y)).toarray(order="C")
     if few:
-        transposed, rows = np.zeros((m, d)), _SCORES // (8 * max(d, 1)) + 1  # so many stay in the cache
+        transposed, rows = np.zeros((m, d)), _SCORES // (8 * max(d, 1)) + 1  # they stay in the cache
         for first in range(0, n, rows):
             part = slice(first, first + rows)
             a = formulation.coefficients(alpha[part], y[part])

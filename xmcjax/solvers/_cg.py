@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from xmcjax.native import varying_like
 
-# What counts of the bound on what is unknown of the fall of the model: it lies far above; and how many times
-# what is enough the whole may then be where progress is slow. The same numbers in
-# native/newton/conjugate_gradients.h.
+# PART_OF_BOUND: part that counts of the bound on the unknown rest of the fall, because the bound lies far
+# above. SURE: how many times `Progress.enough` the whole fall may be where progress is slow. The same numbers
+# are in native/newton/conjugate_gradients.h.
 PART_OF_BOUND = 1 / 3
 SURE = 3.0
 
@@ -21,13 +21,13 @@ class Progress(NamedTuple):
     """Stops a lane by the fall of ½ xᵀA x − bᵀx, which is ½ bᵀA⁻¹b in the end.
 
     Attributes:
-        part: at step i where i times the last fall is at most this part of the whole fall so far (Nash
-            and Sofer 1990); 0 leaves that to the tolerance.
+        part: progress is slow at a step i where i times the last fall is at most this part of the whole fall
+            so far (Nash and Sofer 1990), and the lane stops; 0 leaves that to the tolerance.
         least: λ > 0, no more than any eigenvalue of A.
-        enough: [B]; where the whole fall is known to be less; and where the progress is slow, the fall so
-            far is less and the whole is known to be below ``SURE`` times that, but no sooner. What it is so
-            far is known, and ``PART_OF_BOUND`` of the bound of Gauss and Radau on the rest counts, which
-            takes M = I. 0 for never.
+        enough: [B]; a lane stops where the whole fall is known to be at most this. Where progress is slow and
+            the fall so far is at most this, the lane stops only once the whole fall is known to be at most
+            ``SURE`` times this. The whole fall is taken to be the fall so far plus ``PART_OF_BOUND`` of the
+            bound of Gauss and Radau on the rest, which takes M = I. 0 for never.
             G. Meurant, P. Tichý, "On computing quadrature-based bounds for the A-norm of the error in
             conjugate gradients", 2013.
     """
@@ -66,8 +66,8 @@ def cg(
         inverse_diagonal: M⁻¹, broadcasting to [d, B]; 1 for no preconditioner.
         lanes: bool [B].
         tolerance: relative, on the preconditioned norm.
-        max_steps: most products a lane.
-        progress: other reasons to stop; its part, where it is not 0, in place of the tolerance.
+        max_steps: most products per lane.
+        progress: other reasons to stop; its part, where it is not 0, takes the place of the tolerance.
         dot: inner products of [d, B] with [d, B], [B]; another one where an array is a single
             system, B = 1, or lies on several devices.
     """
@@ -108,7 +108,7 @@ def cg(
 
 def before_step(progress: Progress | None, first):
     """What :func:`after_step` has of each lane before the first step, bᵀM⁻¹b being `first`."""
-    # of the model so far; ½ ‖r‖² times the other is above what is left of it
+    # the fall of the model so far, and a factor that, times ½ ‖r‖², bounds the rest of the fall
     return (jnp.zeros_like(first), jnp.full_like(first, 1) / progress.least) if progress is not None else ()
 
 

@@ -1,4 +1,4 @@
-"""SVMs with as many rows as others have: a program of JAX is compiled for each number of them."""
+"""SVMs filled up to common numbers of rows: a program of JAX is compiled for each number of rows."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 from xmcjax._sizes import filled_length, rows_and_entries, with_rows
 
-# Rows up to which they are filled up, and to so many at least; weight of the new ones in the least of others.
+# Up to _ROWS rows are filled up, to at least _LEAST; new rows have _LITTLE times the least weight.
 _ROWS, _LEAST, _LITTLE = 4096, 128, 1e-20
 
 
 def of_common_size(
     X: Any, y: np.ndarray, C: float | np.ndarray
 ) -> tuple[Any, np.ndarray, float | np.ndarray]:
-    """The same problem with rows of zeros behind, where rows are few: programs are likely to be there for it.
+    """The problem with rows of zeros appended, where rows are few: programs are likely to be there for it.
 
-    Their weight is so small that it changes no digit; with a weight of 0 dual sets would be points.
+    Their weight is so small that it changes no digit; with a weight of 0 their dual sets would be points.
 
     Args:
         X: features [n, d], CSR or an array.

@@ -1,4 +1,4 @@
-"""The row map of the top-k entropy: a projection onto the top-k simplex in which entropy counts besides.
+"""The row map of the top-k entropy: a projection onto the top-k simplex with an entropy term.
 
 With u = x/r and s = 1ᵀu,
 
@@ -9,7 +9,7 @@ is the zero of
 
     F(s) = θ − c s + log(1 − s) + Λ/k,   Λ = Σ max{0, a_j − θ − log(s/k) − c s/k},
 
-which falls: in ξ = log(s/(1 − s)) by 1 at least, so that the zero is within |F| of any ξ. Both are found by
+whose slope in ξ = log(s/(1 − s)) is at most −1, so that the zero is within |F| of any ξ. θ and ξ are found by
 Newton's method within a bracket, and together: ξ takes a step as soon as θ is near enough to tell the sign of
 F, so that all rows are done after some ten passes. A step that is as small as rounding ends a search, in the
 bracket or not. c = 0 is the loss itself, whose ξ is E (:func:`xmcjax.losses.topk_entropy`).
@@ -34,15 +34,15 @@ _MOST = 100
 _SMALL = -40
 # How far above the log of the smallest normal number the logit of s stays: s/m is a normal number too.
 _ABOVE = 16
-# How much farther than |F| its zero is looked for: a step to there is no step out of bounds.
+# The zero of F is looked for within this many times |F|, so that a step of |F| stays in the bounds.
 _FARTHER = 1.01
 
 
 class _At(NamedTuple):
-    """Of one θ and one s, [..., 1]."""
+    """Numbers at one θ and one s, [..., 1]."""
 
     step: jax.Array  #: to the θ of Σ u = s, by Newton's method
-    slope: jax.Array  #: Σ dv/dt of what is not at s/k
+    slope: jax.Array  #: Σ dv/dt of the entries that are not at s/k
     capped: jax.Array  #: how many are at s/k
     excess: jax.Array  #: Λ
 
@@ -84,7 +84,7 @@ def _at(a, c, k: int, theta, s) -> _At:
     count = total(capped).astype(a.dtype)
     v, slope, wanted = total(v), total(slope), (k - count) * cap
     off = v - wanted
-    # Where c v is small v is an exponential, of whose logarithm a step is exact; where it is large, a line.
+    # Where c v is small, v is an exponential, and a step in log v is exact; where c v is large, v is a line.
     there = (v > 0) & (wanted > 0)
     exponential = jnp.where(there, slope / jnp.where(there, v, 1), 0)
     of_log = jnp.where(there, v * jnp.log1p(off / jnp.where(there, wanted, 1)), 0)
@@ -129,7 +129,7 @@ def entropic(a: jax.Array, c: jax.Array, k: int) -> jax.Array:
         return 4 * eps * (1 + jnp.abs(most) + jnp.abs(theta) + jnp.abs(logit) + c * s)
 
     def begun(theta, logit, s):
-        """θ within its bounds, and these, neither of which it is: rounding has them on the wrong side."""
+        """θ strictly within its bounds, and the bounds, which allow for rounding to the wrong side."""
         low, high = _between(most, kth, c, k, count, s)
         some = rounding(logit, low, s)
         low, high = low - some, high + some
@@ -147,7 +147,7 @@ def entropic(a: jax.Array, c: jax.Array, k: int) -> jax.Array:
         next_theta = jnp.where(inside, next_theta, (low_theta + high_theta) / 2)
         now = (next_theta, low_theta, high_theta)
 
-        # F, but for the square of the step, or for the step where it may bring an entry to s/k or off it
+        # F up to the square of the step, or up to the step where an entry may come to s/k or leave it
         free = (k - at.capped) / k
         value = theta + free * at.step - c * s + log_rest + at.excess / k
         wrong = at.step**2 if k == 1 else jnp.abs(at.step)

@@ -9,31 +9,33 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-# Seconds of a product of two numbers in a matrix product, of a dual variable in an epoch and in a step.
+# Seconds: _PRODUCT of a multiplication in a matrix product, _VISITED and _MAPPED of a dual variable in an
+# epoch and in a step.
 _PRODUCT, _VISITED, _MAPPED = 3e-11, 5e-8, 1.3e-9
 # Rows of a block of an epoch, whose inner products are worked out.
 _BLOCK = 96
-# Products that eigenvectors cost for each cube of the size of their matrix; seconds before the first step.
+# _EIGEN: multiplications that eigenvectors cost, divided by the cube of the size of their matrix. _BEFORE:
+# seconds before the first step.
 _EIGEN, _BEFORE = 25, 2e-3
 
 
 class Costs(NamedTuple):
-    """In seconds, of one core."""
+    """Expected seconds on one core."""
 
     epoch: float
-    epochs: float  #: of all
-    steps: float  #: of all, with what comes before
+    epochs: float  #: all epochs
+    steps: float  #: all steps, with what comes before them
 
     @property
     def reason(self) -> str:
-        """In a sentence."""
+        """Which come first and why, in a sentence."""
         both = sorted([(self.steps, "steps for all rows"), (self.epochs, "epochs")])
         (least, first), (most, other) = both
         return f"{first} come first: they are expected to take {least:.2g} s, {other} {most:.2g} s"
 
 
 def expected(n: int, d: int, m: int, size: float, tol: float, entries: int | None = None) -> Costs:
-    """For features [n, d].
+    """The costs for features [n, d].
 
     Args:
         n: rows.

@@ -1,4 +1,4 @@
-"""What a formulation of a multi-class SVM has; those that there are: :mod:`xmcjax.solvers._formulations`."""
+"""What a formulation of a multi-class SVM has; :mod:`xmcjax.solvers._formulations` has the formulations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def at_class(a, y) -> Any:
 
 
 def with_class(a, y, value) -> Any:
-    """a with `value`, a number or [..., 1], for a_y; an array of NumPy is written over."""
+    """a with `value`, a number or [..., 1], for a_y; an array of NumPy is overwritten."""
     if not isinstance(a, np.ndarray):
         return jnp.where(is_own(a, y), value, a)
     np.put_along_axis(a, y[..., None], value, -1)
@@ -42,7 +42,7 @@ def is_own(a, y):
 
 @dataclasses.dataclass(frozen=True)
 class Formulation:
-    """A formulation; those below replace what is another in theirs.
+    """A formulation; subclasses replace what is different in theirs.
 
     Example:
         >>> from xmcjax.solvers.multiclass_dual import FORMULATIONS
@@ -51,7 +51,7 @@ class Formulation:
     """
 
     name: str
-    #: whether `coefficients` takes a sparse α too, and gives as few that are not zero
+    #: whether `coefficients` takes a sparse α too, and gives about as few nonzero numbers
     sparse: ClassVar[bool] = False
     #: whether there is a dual variable for c = y
     has_own: ClassVar[bool] = False
@@ -87,7 +87,7 @@ class Formulation:
         raise NotImplementedError
 
     def kinks(self, h, within, k=1):
-        """How many kinks of φ the gains h of NumPy have within a distance of them, [...]."""
+        """How many kinks of φ lie within a distance of the gains h of NumPy, [...]."""
         return (np.abs(h) <= within[..., None]).sum(axis=-1)
 
     def losses_of(self, Z, y, k=1) -> Any:
@@ -95,7 +95,7 @@ class Formulation:
         return self.losses(self.gains(self.centred(Z), y), k)
 
     def kinks_of(self, Z, y, within, k=1) -> Any:
-        """How many kinks of φ the scores of NumPy have within a distance of them, [...]."""
+        """How many kinks of φ lie within a distance of the scores of NumPy, [...]."""
         return self.kinks(self.gains(self.centred(Z), y), within, k)
 
     def ridge(self, C):
@@ -111,7 +111,7 @@ class Formulation:
         return alpha.sum()
 
     def penalty(self, alpha, C):
-        """½ ρ Σ α² of each row, [...], as is C; of an entropy r ψ(α/r)."""
+        """½ ρ Σ α² of each row, [...], with C of the same shape; r ψ(α/r) of an entropy."""
         return 0.0
 
     def dual_gain_of_rows(self, alpha: sp.csr_array, C) -> float:

@@ -80,7 +80,7 @@ class _Pairs(Formulation):
         return not (isinstance(self.gamma, (int, float)) and self.gamma == 0)
 
     def smoothed(self, h, sharp, envelope) -> Any:
-        """The loss, of its values without and with γ, the latter a function of γ."""
+        """The loss: `sharp` gives it without γ, and `envelope` with a γ."""
         if not self.smooth:
             return sharp()
         if isinstance(self.gamma, (int, float)):
@@ -122,11 +122,11 @@ class _Pairs(Formulation):
         return jnp.where(self.gamma > 0, soft, hard)
 
     def most_alike(self, C, count):
-        """The largest that `count` dual variables, which are all that there are, can be together."""
+        """The largest value that all `count` dual variables of a row can have at once."""
         return C / count
 
     def _unopposed(self, h, C, k: int):
-        """That without γ."""
+        """:meth:`unopposed` without γ."""
         return super().unopposed(h, C, k)
 
     def linear(self, Z, y) -> Any:
@@ -201,7 +201,7 @@ class OneVsRestSquared(OneVsRest):
         return np.inf + 0.0 * C
 
     def row_map(self, b, y, sigma, C, k=1):
-        # max{0, b}/(1 + σρ), of which σρ overflows for short rows
+        # max{0, b}/(1 + σρ), where σρ would overflow for short rows
         return arrays_of(b).maximum(b, 0) / sigma / (1 / sigma + self.ridge(C))
 
     def unopposed(self, h, C, k: int = 1):
@@ -254,7 +254,7 @@ class TopKAlpha(TopKBeta):
     def kinks(self, h, within, k=1):
         if k == 1:
             return super().kinks(h, within)
-        within = within[..., None]  # the mean of the k largest is near 0, which none of them need be
+        within = within[..., None]  # the mean of the k largest is near 0, although none of them need be
         loss = functools.partial(gains.topk_hinge, k=k, variant=self.variant)
         return (loss(h + within) > 0) & (loss(h - within) == 0)
 
@@ -266,7 +266,7 @@ class TopKAlpha(TopKBeta):
 def _below_mean(alpha: sp.csr_array, k: int) -> sp.csr_array:
     """min(α, τ) with the largest τ of each row for which τ ≤ Σ_c min(α_c, τ) / k.
 
-    Where the p < k largest variables are above it, (k − p) τ is the sum of the others, 0 of none.
+    Where the p < k largest variables are above τ, (k − p) τ is the sum of the others, 0 if there are none.
     """
     rows = np.repeat(np.arange(alpha.shape[0]), np.diff(alpha.indptr))
     sums, most = np.asarray(alpha.sum(axis=1)), np.full(alpha.shape[0], np.inf)
@@ -294,7 +294,7 @@ class TopKEntropy(TopKAlpha):
     def losses(self, h, k=1):
         if not isinstance(h, np.ndarray):
             return _topk_entropy(h, k)
-        # not a program of its own, which would take longer to compile than the slopes to make
+        # the slopes are made too: a program for the losses alone would take longer to compile
         return self.losses_and_slopes(h.reshape(-1, h.shape[-1]), k)[0].reshape(h.shape[:-1])
 
     def losses_and_slopes(self, h: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -333,7 +333,7 @@ class TopKEntropy(TopKAlpha):
 
 
 def _topk_entropy(h, k: int):
-    """Of gains h, of which that of the own class is −∞."""
+    """The top-k entropy of gains h, which are −∞ for the own class."""
     own = jnp.isneginf(h)
     return topk_entropy(jnp.where(own, 0, h - 1), jnp.argmax(own, axis=-1), k)
 
@@ -383,7 +383,7 @@ class CrammerSinger(TopKBeta):
         return jnp.where(is_own(slope, y), 0, slope * (change - mean))
 
 
-#: Those of a fit over all classes, by name.
+#: Formulations of a fit over all classes, by name.
 FORMULATIONS: dict[str, Formulation] = {
     formulation.name: formulation
     for formulation in (
@@ -394,19 +394,19 @@ FORMULATIONS: dict[str, Formulation] = {
         OneVsRestSquared("ovr_squared"),
     )
 }
-#: Those of :mod:`xmcjax.solvers.instance_dual`, by the name of their dual set.
+#: Formulations of :mod:`xmcjax.solvers.instance_dual`, by the name of their dual set.
 SETS: dict[str, Formulation] = {
     "topk_alpha": TopKAlpha("topk_alpha"),
     "topk_beta": TopKBeta("topk_beta"),
     "topk_entropy": TopKEntropy("topk_entropy"),
     "box": FORMULATIONS["ww"],
 }
-#: All, by either name.
+#: All formulations, by either name.
 NAMES = FORMULATIONS | SETS
 
 
 def formulation(of: str | Formulation) -> Formulation:
-    """That of a name, or one that is given."""
+    """The formulation of a name, or the one that is given."""
     return NAMES[of] if isinstance(of, str) else of
 
 

@@ -1,7 +1,7 @@
 """Long work that Ctrl-C ends.
 
-Iterations run in compiled calls that are short enough for it, and long enough to cost nothing; calls of
-LAPACK, which nothing can end, run in a thread of their own.
+Iterations run in compiled calls that are short enough to wait for, and long enough that the calls cost
+nothing. Calls of LAPACK, which nothing can end, run in a thread of their own.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from xmcjax._device_memory import check_program
 from xmcjax._pytrees import is_traced
 from xmcjax.native import awaited, varying_like
 
-# Seconds that a call may take; below them the next one makes as many iterations as fit in, at least twice and
-# at most eight times as many as the last one, because later ones may take longer.
+# After a call of less than _SHORT seconds, the next one makes as many iterations as fit into that time: at
+# least twice and at most eight times as many as the last one, because later iterations may take longer.
 _SHORT, _GROWTH = 0.25, (2, 8)
 ALL = 2**31 - 1
 # Seconds up to which a call is waited for without a look at signals: some 40 looks cost a tenth of it.
@@ -39,7 +39,7 @@ class Calls:
         advance: jitted, its count traced; or a native call on arrays of NumPy.
         problem, hp: of every call.
         most: iterations of a call.
-        compiled: whether it is jitted.
+        compiled: whether `advance` is jitted.
 
     Raises:
         DeviceMemoryError: in the first call; an iteration does not fit into what is free on the device.
@@ -65,7 +65,7 @@ class Calls:
         begin, brief = time.perf_counter(), self._expected < _BRIEF
         if self._compiled:
             state = awaited(self._advance, *self._given, state, self._count, brief=brief)
-        else:  # which heeds signals itself
+        else:  # a native call heeds signals itself
             state = self._advance(*self._given, state, self._count)
         seconds = max(time.perf_counter() - begin, 1e-6)
         if seconds < _SHORT:
@@ -77,7 +77,7 @@ class Calls:
 
 
 def at_most(step: Callable[[Any], Any], running: Callable[[Any], Any], state: Any, count: Any) -> Any:
-    """The state after so many steps, or fewer, as soon as it does not run; within jit."""
+    """The state after `count` steps, or fewer where it no longer runs; within jit."""
     return jax.lax.while_loop(
         lambda made: (made[0] < count) & running(made[1]),
         lambda made: (made[0] + 1, step(made[1])),
@@ -112,10 +112,10 @@ def run_in_calls(
 
 
 def abandonable(work: Callable[[], Value]) -> Value:
-    """What `work` returns, which runs in a thread that a signal handler which raises leaves to itself.
+    """What `work` returns; it runs in a thread, which is left to itself where a signal handler raises.
 
     Args:
-        work: arithmetic on arrays of its own in which NumPy leaves the GIL.
+        work: arithmetic on arrays of its own in which NumPy releases the GIL.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()

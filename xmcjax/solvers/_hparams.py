@@ -27,7 +27,7 @@ _RANGES: dict[str, Values] = {
 
 
 def check_hparams(hp) -> None:
-    """Checks the numbers of a named tuple that have a range; those that JAX traces are not known.
+    """Checks the numbers of a named tuple that have a range, but for numbers that JAX traces.
 
     Raises:
         TypeError: no number, or no whole number where one is expected.
@@ -41,6 +41,6 @@ def check_hparams(hp) -> None:
 
 
 def nan_below_0(value):
-    """The numbers, those below 0 as NaN: where they cannot be refused, no lane is to converge with them."""
+    """The numbers, with NaN for those below 0: where these cannot be refused, no lane is to converge."""
     value = jnp.asarray(value)
     return jnp.where(value >= 0, value, jnp.nan)

@@ -58,7 +58,7 @@ def _implicit_jvp(conditions: Conditions, primals, tangents):
     x, value = primals[1:]
     if not places:
         return (x, value), jax.tree.map(jnp.zeros_like, (x, value))
-    # all of them vary alike in shard_map, or the transpose of a transpose below is none
+    # the transpose of a transpose below needs arrays that all vary alike in shard_map
     operand = tuple(moved[i] for i in places)
     leaves, x, value, operand = varying_like((leaves, x, value, operand), (leaves, x))
     leaves, fixed_x = _once((leaves, x))
@@ -71,7 +71,7 @@ def _derivative(conditions: Conditions, form, places: tuple[int, ...], leaves, x
     """(dx, df) of the change `operand` of the parameters' leaves at these places, linear in it.
 
     It is compiled once for all problems of the same shapes. Without that JAX compiles the functions here for
-    each derivative outside jit, because they are others in every call.
+    each derivative outside jit, because they are new objects in every call.
     """
     parameters = jax.tree.unflatten(form, leaves)
 
@@ -87,7 +87,7 @@ def _derivative(conditions: Conditions, form, places: tuple[int, ...], leaves, x
         return jax.vjp(evaluated, *some)[1](cotangent)
 
     def forward(moved):
-        # of products that have a rule for reverse mode alone the transpose of that is forward mode
+        # products may have a rule for reverse mode alone, and its transpose is forward mode
         zeros = jax.tree.map(jnp.zeros_like, like)
         of_F, of_f = jax.vjp(pulled, zeros)[1](moved)[0]
         return _negative(conditions.solve(parameters, x, of_F)), of_f
@@ -115,7 +115,7 @@ def _linear(forward, reverse, operand, like):
     """forward(operand), a linear map to what has the form of `like`, whose transpose is `reverse`.
 
     ``custom_linear_solve`` is what JAX has for linear maps that are given with their transposes, and it takes
-    part in vmap and jit. It knows square ones only: this one is a block of (a, b) ↦ (0, forward(a)).
+    part in vmap and jit. It takes square maps only: this map is a block of (a, b) ↦ (0, forward(a)).
     """
 
     def solve(_, pair):
@@ -124,7 +124,7 @@ def _linear(forward, reverse, operand, like):
     def transpose_solve(_, pair):
         return reverse(pair[1]), jax.tree.map(jnp.zeros_like, like)
 
-    # the transpose asks that all of the pair be linear in the operand: so is the sum of none of its numbers
+    # the transpose needs a pair that is linear in the operand, as the sum of none of its numbers is
     none = jnp.sum(operand[0].ravel()[:0])
     pair = operand, jax.tree.map(lambda leaf: jnp.zeros_like(leaf) + none.astype(leaf.dtype), like)
     return jax.lax.custom_linear_solve(lambda pair: pair, pair, solve, transpose_solve)[1]
@@ -144,7 +144,7 @@ def _once_jvp(primals, tangents):
 def refused(reason: str, parameters):
     """The parameters as they are; TypeError with the reason where they are differentiated."""
     leaves, form = jax.tree.flatten(parameters)
-    # of numbers that are not traced there is no derivative; JAX would make others of those of Python
+    # numbers that are not traced have no derivative, and JAX would convert those of Python
     leaves = [_refused(reason, leaf) if isinstance(leaf, Tracer) else leaf for leaf in leaves]
     return jax.tree.unflatten(form, leaves)
 
@@ -160,7 +160,7 @@ def _refused_jvp(reason, primals, tangents):
 
 
 def fixed(tree):
-    """The arrays without their derivatives; what is traced for none stays as it is."""
+    """The arrays without their derivatives; arrays that are not traced stay as they are."""
 
     def stop(leaf):
         return jax.lax.stop_gradient(leaf) if isinstance(leaf, Tracer) else leaf
@@ -169,7 +169,7 @@ def fixed(tree):
 
 
 def system_tolerance(dtype) -> float:
-    """At which CG ends in a system of the theorem, relative: a few digits above rounding."""
+    """Relative tolerance of CG in a system of the theorem: a few digits above rounding."""
     return float(jnp.finfo(dtype).eps) ** 0.75
 
 

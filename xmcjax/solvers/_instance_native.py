@@ -61,26 +61,26 @@ def _fields_of_epochs(hp: HParams, state: Any, count: Any) -> dict[str, Any]:
 
 
 def native_epochs(problem: Problem, hp: HParams, state: Any, count: Any) -> Any:
-    """At most `count` epochs of each lane; what JAX may trace."""
+    """At most `count` epochs of each lane; JAX may trace the call."""
     fields = native_fields(problem, hp), _fields_of_epochs(hp, state, count)
     return state._replace(**native.call("instance_dual", **fields[0], **fields[1]))
 
 
 def epochs_in_place(problem: Problem, hp: HParams, state: Any, count: int) -> Any:
-    """The same of arrays of :func:`of_host`, which change; nothing is compiled for their sizes."""
+    """:func:`native_epochs` on arrays of :func:`of_host`, which change; no size needs a compilation."""
     fields = native_fields(problem, hp), _fields_of_epochs(hp, state, count)
     native.InPlace.once("instance_dual", **fields[0], **fields[1])
     return state
 
 
 def native_gap(problem: Problem, hp: HParams, state: Any) -> tuple[jax.Array, ...]:
-    """P, D, P − D and the instances with dual variables of each lane; what JAX may trace."""
+    """P, D, P − D and the instances with dual variables of each lane; JAX may trace the call."""
     of_state = dict(weights=state.weights, dual=state.dual, index=state.index)
     return tuple(native.call("instance_gap", **native_fields(problem, hp), **of_state).values())
 
 
 def of_host(problem: Problem, state: Any) -> tuple[Problem, Any]:
-    """Both with arrays of NumPy; those of the state are copies, and what they are copies of is given away."""
+    """Problem and state with arrays of NumPy; those of the state are copies, and JAX's arrays are deleted."""
 
     def own(a: Any) -> np.ndarray:
         copy = np.array(a)

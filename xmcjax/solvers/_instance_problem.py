@@ -91,11 +91,11 @@ class Problem:
 
     @property
     def formulation(self) -> Formulation:
-        """That of all lanes, without a smoothing."""
+        """The formulation of all lanes, without a smoothing."""
         return SETS[self.set_name]
 
     def smoothed(self, gamma) -> Formulation:
-        """That of a lane with this smoothing."""
+        """The formulation of a lane with this smoothing."""
         return smoothed(self.set_name, gamma) if self.smooth else self.formulation
 
     @property
@@ -103,7 +103,7 @@ class Problem:
         return self.bound.shape[0]
 
 
-# From so many classes on blocks are longer.
+# Number of classes from which on blocks are longer.
 _MANY_CLASSES = 64
 
 
@@ -113,7 +113,7 @@ _MANY_CLASSES = 64
 )
 @dataclasses.dataclass(frozen=True)
 class HParams:
-    """Of the method.
+    """Hyperparameters of the method.
 
     Attributes:
         tol: a lane has converged when P − D ≤ tol · P.
@@ -152,7 +152,7 @@ class HParams:
             raise ValueError(f"expected max_epochs of at most {most}, got {self.max_epochs}")
 
     def block_for(self, classes: int) -> int:
-        """Instances whose scores come from one product, for so many classes."""
+        """Instances whose scores come from one product, with `classes` classes."""
         return self.block or (128 if classes >= _MANY_CLASSES else 96)
 
     def _replace(self, **changes) -> HParams:
@@ -182,9 +182,9 @@ def problem(
         k: a whole number or [lanes], from 1 to classes − 1.
         gamma: smoothing γ ≥ 0 of the losses, a number or [lanes]; 0 (default) for none. With γ > 0 the loss
             is max {⟨x, h⟩ − γ/2 ‖x‖²} over the set of radius 1.
-        classes: their number m; None for the largest of y and one more.
-        backend: "native"; "jnp", epochs in plain JAX where the operator is; "auto", native where that is
-            to be had. But for "jnp" the problem is one of the CPU, whatever the default device.
+        classes: the number of classes m; None for the largest of y plus one.
+        backend: "native"; "jnp", epochs in plain JAX where the operator is; "auto", native where the library
+            is built. Unless it is "jnp", the problem is on the CPU, whatever the default device.
 
     Raises:
         ValueError: an unknown set, shapes that do not match, classes or k out of range, a negative
@@ -345,7 +345,7 @@ def bounds_of_lanes(C, weight, mask, n: int) -> np.ndarray:
     """C s_i of each row and lane, 0 for rows that are left out, [lanes, n] or [lanes, 1].
 
     Args:
-        C: of the losses, above 0; a number or [lanes].
+        C: weight of the losses, above 0; a number or [lanes].
         weight: s ≥ 0 of the rows, [n]; None for ones.
         mask: whether a row belongs to the problem, [n] or [lanes, n]; None takes all.
         n: number of rows.

@@ -31,7 +31,7 @@ def _continued(problem: instance_dual.Problem, state) -> instance_dual.State:
         alpha = instance_dual.dual_variables(problem, state, lane)
         alphas.append(starting_point(alpha, y, m, form, bound[lane], k))
     unknown = jnp.full_like(state.gap, jnp.inf)
-    # copies: the run gives the buffers of its state away
+    # copies, because the run donates the buffers of its state
     state = jax.tree.map(jnp.array, state)._replace(
         primal=unknown,
         dual_objective=jnp.zeros_like(unknown),

@@ -1,4 +1,4 @@
-"""Where ascent over instances starts that has dual variables already."""
+"""The start of ascent over instances at given dual variables."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def placed(problem: Problem, state: Any, alphas: list[sp.csr_array]) -> Any:
     else:
         dual = np.stack([alpha.toarray().astype(dtype) for alpha in alphas])
     weights = np.stack([_weights(problem, alpha).astype(dtype) for alpha in alphas])
-    # `put` copies: the buffers of a state are given away
+    # `put` copies, because the buffers of a state are donated
     return state._replace(weights=put(weights), dual=put(dual), index=put(index))
 
 
 def _weights(problem: Problem, alpha: sp.csr_array) -> np.ndarray:
-    """The weights of dual variables as a state has those of a lane, in float64."""
+    """The weights of dual variables in the form of a state's weights of a lane, in float64."""
     op = problem.op
     y, form = np.asarray(problem.y), NAMES[problem.set_name]
     if isinstance(op, Gram):
@@ -42,7 +42,7 @@ def _weights(problem: Problem, alpha: sp.csr_array) -> np.ndarray:
 
 
 def as_weights(problem: Problem, W: np.ndarray) -> np.ndarray:
-    """Weights [d, m] as a state has them; of a :class:`Gram` the scores of coefficients [n, m]."""
+    """Weights [d, m] in the form of a state's; with a :class:`Gram` the scores of coefficients [n, m]."""
     if isinstance(problem.op, Gram):
         return (np.asarray(problem.op.K, np.float64) @ W).T
     return W if isinstance(problem.op, Csr) else W.T

@@ -19,7 +19,7 @@ from xmcjax._sizes import filled_length
 from xmcjax.linops import Dense, LinOp
 from xmcjax.solvers._base import Status
 
-# Entries of a row that those of all are filled up to at least.
+# Least number of entries to which all rows are filled up.
 _WIDTH = 8
 
 
@@ -135,7 +135,7 @@ def order_of(seed, epoch, n: int):
 
 
 def _inner(x, h):
-    """⟨x, h⟩, where h is −inf x is 0."""
+    """⟨x, h⟩; x is 0 where h is −inf."""
     return jnp.sum(jnp.where(x > 0, x * h, 0), axis=-1)
 
 
@@ -157,7 +157,7 @@ def epoch(rows: Rows, problem, hp, state):
 
 
 def _over_lanes(f, problem, *arrays):
-    """f(k, ...) for every lane: those of one k, which the projections need to know, side by side."""
+    """f(k, ...) for every lane; lanes of the same k, which the projections need to know, side by side."""
     parts, places = [], []
     for k in sorted(set(problem.known_k)):
         lanes = np.flatnonzero(np.asarray(problem.known_k) == k)
@@ -192,7 +192,7 @@ def _lane_epoch(rows: Rows, problem, hp, order, bound, k, gamma, weights, dual):
             total, inner = jnp.sum(old), _inner(old, h)
             best = formulation.best(h, old, y[p], norm2[p], r[p], k)
             finite = jnp.all(jnp.isfinite(z[p]))
-            # more than rounding: entries can be far below the bound, where rows are long or k is large
+            # rounding is that of the largest entry: it can be far below the bound, with long rows or large k
             most = jnp.max(best)
             moved = (jnp.abs(best - old) > eps * most) | ((best == 0) & (old > 0))
             new = jnp.where(moved & finite & valid[p], best, old)

@@ -9,9 +9,9 @@ With s = X p, q = Σ D s / h and e = s − q it is S p = λ p + Xᵀ(D ∘ e), a
     pᵀS p = λ ‖p‖² + Σ D e² + λ_b q²,
 
 whose terms are not negative. So the curvature is known from sums over the active rows, before Xᵀ is
-multiplied, and the column u = XᵀD1 of the bias is not read. ‖p‖² is summed where p is written. What is left
-of a step reads and writes nine arrays of [d, B]: r, p and the product in one kernel, x, p and r in another.
-With :func:`._cg.cg`, whose product is any function, they are sixteen. Lanes that are solved are not read.
+multiplied, and the column u = XᵀD1 of the bias is not read. ‖p‖² is summed where p is written. The rest of a
+step reads and writes nine arrays of [d, B]: r, p and the product in one kernel, x, p and r in another.
+With :func:`._cg.cg`, whose product is any function, there are sixteen. Lanes that are solved are not read.
 """
 
 from __future__ import annotations

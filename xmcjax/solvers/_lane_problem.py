@@ -68,11 +68,11 @@ def lane_problem(
 
     Args:
         op: features [n, d].
-        y: ±1, [n, B]. Under a transformation of JAX, where values are not known, a lane with others, or with
-            a weight below 0, ends as NONFINITE.
-        loss: a smooth loss, such as those of ``SMOOTH_LOSSES``. One of your own is looked at at some scores.
+        y: ±1, [n, B]. Under a transformation of JAX, where values are not known, a lane with other targets,
+            or with a weight below 0, ends as NONFINITE.
+        loss: a smooth loss, such as those of ``SMOOTH_LOSSES``. One of your own is checked at some scores.
         weight: c ≥ 0; a number, [n, 1], [1, B] or [n, B].
-        shift: o, likewise.
+        shift: o; a number, [n, 1], [1, B] or [n, B].
         tolerance: on ‖∇f‖; a number or [B]. See :func:`gradient_tolerance`.
         penalty: R; None for ½ ‖w‖².
 

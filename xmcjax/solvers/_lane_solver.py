@@ -39,7 +39,7 @@ def _of_dtype(problem: newton_cg.LaneProblem) -> newton_cg.LaneProblem:
 
 
 def _of_bias(l2_bias):
-    """Whether there is a bias, and λ_b, whose derivative at 0 is 1: that of a maximum with 0 is ½ there."""
+    """Whether there is a bias, and λ_b with the derivative 1 at 0, where that of max(λ_b, 0) would be ½."""
     has_bias = l2_bias >= 0
     return has_bias, jnp.where(has_bias, l2_bias, 0)
 

@@ -13,7 +13,7 @@ from xmcjax._arguments import number_from_0, whole_number
 
 # The farthest that an iteration moves any x.
 _MAX_STEP = 2.0
-# Of the weak Wolfe conditions: f falls by this part of what its slope promises, and its slope to that part.
+# Weak Wolfe conditions: f falls by _ARMIJO of what its slope promises, and the slope to _CURVATURE of itself.
 _ARMIJO, _CURVATURE = 1e-4, 0.9
 
 
@@ -27,7 +27,7 @@ class Iterate(NamedTuple):
 
 
 class Minimised(NamedTuple):
-    """Of :func:`minimise`."""
+    """What :func:`minimise` ends with."""
 
     x: np.ndarray
     value: float
@@ -36,7 +36,7 @@ class Minimised(NamedTuple):
 
 
 def check_limits(tolerance: float, max_iter: int) -> None:
-    """Raises TypeError or ValueError where an iteration could not end by these."""
+    """Raises TypeError or ValueError where an iteration could not end by these limits."""
     number_from_0("tolerance", tolerance)
     whole_number("max_iter", max_iter, 0)
 

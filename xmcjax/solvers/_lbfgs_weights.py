@@ -9,9 +9,9 @@ For these α the inequality of Fenchel and Young is an equality in each row, so 
 Features of different sizes, or far from 0, make L-BFGS slow. It works on U with W = S U, S² = 1/(1 + C λ/m²),
 in the basis of the eigenvectors of XᵀX, whose eigenvalues are λ: the Hessian in U is far closer to I. Where
 such a basis takes longer to make than some dozens of steps, the columns of X with their squared norms are
-tried first. The factor of λ was found by measurement: 1/m takes half as many steps more. Near the optimum of
-classes that can be separated curvatures are far smaller: where steps are many, the mean of C p (1 − p) over
-rows and classes takes its place.
+tried first. The factor C/m² of λ was found by measurement: C/m takes half as many steps more. Near the
+optimum of separable classes curvatures are far smaller: where steps are many, the mean of C p (1 − p) over
+rows and classes takes the place of the factor.
 
 The steps are SciPy's: Byrd, Lu, Nocedal and Zhu, "A limited memory algorithm for bound constrained
 optimization", 1995.
@@ -35,17 +35,17 @@ from xmcjax.solvers._search import Ended
 
 # What the method is called.
 _NAME = "L-BFGS for the weights"
-# Pairs of steps and gradients that are kept, and bytes that all arrays together may take.
+# _PAIRS: pairs of steps and gradients that are kept. _BYTES: size that all arrays together may have.
 _PAIRS, _BYTES = 10, 2 << 30
-# Evaluations that cost as much as a basis of eigenvectors may, and those with columns before one is made all
-# the same.
+# _WORTH: number of evaluations that a basis of eigenvectors may cost. _PATIENCE: number of evaluations with
+# columns before a basis is made in any case.
 _WORTH, _PATIENCE = 50, 200
-# Evaluations after which the factor of λ is looked at, and what falls below this part of it takes its place.
+# After _LOOK evaluations, a mean of C p (1 − p) below _FALLEN times the factor of λ replaces that factor.
 _LOOK, _FALLEN = 100, 0.25
 
 
 def fits(n: int, d: int, m: int, entries: int | None = None) -> bool:
-    """Whether the arrays are small enough, of features with so many entries; None where all are stored."""
+    """Whether the arrays are small enough, for features with `entries` stored entries; None for all."""
     stored = n * d if entries is None else entries
     return 8 * (2 * stored + 6 * n * m + (2 * _PAIRS + 6) * d * m) <= _BYTES
 
@@ -110,7 +110,7 @@ class Method:
         form: the formulation.
         C: weight of the losses, a number, or one for each row, [n].
         k: of the top-k losses.
-        observe: called after every step with how far it is; or None.
+        observe: called after every step with the progress; or None.
         made: gives the passes that were made before, in other calls too.
     """
 
@@ -198,7 +198,7 @@ class Method:
         return self._evaluate(self._at.of_weights(W))
 
     def _start(self, alpha: sp.csr_array, most: float) -> _Point:
-        """W(α), halved as long as that serves: it may be far beyond the weights whose gradient gave α."""
+        """W(α), halved as long as P falls: it may be far beyond the weights whose gradient gave α."""
         a = self._form.coefficients(alpha.toarray(), self._y)
         point = self._evaluate(self._at.of_coefficients(a))
         while self._evaluations < most:
@@ -210,7 +210,7 @@ class Method:
 
     def _steps(self, point: _Point, tol: float, most: float) -> _Point:
         """The last point of steps that end where it is good enough, or other coordinates serve better."""
-        import scipy.optimize as optimize  # which takes a tenth of a second
+        import scipy.optimize as optimize  # here, because the import takes a tenth of a second
 
         stopped: StopIteration | None = None
 
@@ -229,7 +229,7 @@ class Method:
                     self._observe(
                         Progress(_NAME, self._made() + passes, point.gap, lambda: sp.csr_array(alpha))
                     )
-                except StopIteration as error:  # SciPy takes it for its own
+                except StopIteration as error:  # SciPy would take it for the end of its steps
                     stopped = error
                     raise
             if point.gap <= tol or self._is_outdated(point):
@@ -256,7 +256,7 @@ class Method:
         losses, slopes = form.losses_and_slopes(form.gains(at.rows @ U, self._y), self._k)
         alpha, W = self._C * slopes, at.scale * U
         primal = float(np.vdot(W, W)) / 2 + float(np.vdot(self._C, losses))
-        # of U: S ∇P(W), where S Xᵀ is the transpose of the scaled rows
+        # the gradient in U is S ∇P(W), where S Xᵀ is the transpose of the scaled rows
         gradient = at.scale * W - at.rows.T @ form.coefficients(alpha, self._y)
         difference = gradient / at.scale
         distance = float(np.vdot(difference, difference)) / 2

@@ -1,9 +1,9 @@
-"""Several processes that solve one problem together: what goes wrong in one of them, all of them say.
+"""Several processes that solve one problem together: all of them report what goes wrong in one.
 
 The processes of ``jax.distributed`` tell each other by the key-value store of its coordination service, which
 process 0 keeps: what they were given, a number that rises every second, and what ended them. A collective of
-XLA waits for ever for a process that does not come, so that none is begun before all were given the same, and
-the wait for one ends where another process has failed, or gives no sign of life.
+XLA waits for ever for a process that does not come. So no collective is begun before all processes were given
+the same, and the wait for a collective ends where another process has failed, or gives no sign of life.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from jax.sharding import Mesh
 from xmcjax._exit import end_now
 from xmcjax.native import awaited, noted_at_abort
 
-# Seconds: between two signs of life; without one, until a process is given up, and the same where a
-# connection was lost already; for which a call may still end although a process has failed; for the others
-# to begin.
+# Seconds. _PERIOD: between two signs of life. _SILENT: without one, until a process is given up; _LOST: the
+# same where a connection was lost already. _GRACE: for a call to end although a process has failed. _BEGIN:
+# for the other processes to begin.
 _PERIOD, _SILENT, _LOST, _GRACE, _BEGIN = 1.0, 30.0, 10.0, 5.0, 600.0
 # Seconds that the end of this process waits for the others, where it cannot go on without them.
 _PARTING = 10.0
@@ -93,7 +93,7 @@ class Peers:
         if self._others:
             if self._worker is not None:
                 self._worker.end()
-                if error is None:  # it has nothing left to do
+                if error is None:  # the worker has nothing left to do
                     self._worker.thread.join()
             with self._note:
                 self._end(error)
@@ -129,7 +129,7 @@ class Peers:
             facts: by their names, in words; the first is ``"work"``, the name of the solver.
 
         Raises:
-            Disagreement: they were not; the same sentence on all of them.
+            Disagreement: they were given different facts; the sentence is the same on all of them.
             PeerError: a process failed or ended before, or has not come within ten minutes.
         """
         if not self._others:
@@ -137,9 +137,9 @@ class Peers:
         own = facts()
         everyone = [json.loads(text) for text in self.exchanged("facts", json.dumps(own))]
         for name in own:
-            # those that follow the first have other names in another solver, which differs in the first
+            # another solver has other names after the first one, but it differs in the first already
             self._check_same(name, [one.get(name, "") for one in everyone])
-        # all have come so far, and so nobody reads what belongs to the solve before
+        # all processes have come so far, and so none reads the entries of the solve before
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # what is left there does no harm
             for name in ("beat", "done", "facts"):
                 self._client.key_value_delete(f"{self._before}/{name}/{self._me}")
@@ -180,15 +180,15 @@ class Peers:
         """What a jitted function over the mesh returns, as of :func:`xmcjax.native.awaited`.
 
         Raises:
-            PeerError: it does not come, because of another process.
+            PeerError: the result does not come, because of another process.
         """
         return awaited(function, *args, look=self.look if self._others else None, **options)
 
     def apart(self, function: Callable[[], Any]) -> Any:
-        """What a function returns that waits for other processes within XLA; in a thread of its own.
+        """What a function returns that waits for other processes within XLA; it runs in its own thread.
 
         Raises:
-            PeerError: it does not come, because of another process.
+            PeerError: the result does not come, because of another process.
         """
         if not self._others:
             return function()
@@ -259,7 +259,7 @@ class Peers:
                     self._failed = min(failed.items())[1], now
                 self._done |= _entries(self._client, f"{self._folder}/done/").keys()
                 self._answered = now
-            except jax.errors.JaxRuntimeError:  # it does not answer: judged by the time that this lasts
+            except jax.errors.JaxRuntimeError:  # no answer of the store: judged by how long this lasts
                 if over:
                     return
 
@@ -315,7 +315,7 @@ def described(a: Any) -> str:
 
 
 def _state() -> Any:
-    """Of ``jax.distributed``, for which JAX has no public name; None where it is not there."""
+    """The state of ``jax.distributed``, for which JAX has no public name; None where there is none."""
     return getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
 
 
@@ -337,7 +337,7 @@ def _lost_connection(error: BaseException) -> bool:
 
 
 _parting, _parted = threading.Event(), threading.Event()
-# That were left within JAX. One that comes back from there while Python ends would abort the process.
+# Threads that were left within JAX. One that comes back from there while Python ends would abort the process.
 _threads: list[threading.Thread] = []
 
 
@@ -374,7 +374,7 @@ def _shut_down() -> None:
 
 
 def _tell_the_end() -> None:
-    """At the exit of a process: those that wait for it to begin a solve know that it will not come."""
+    """At the exit of a process: tells those that wait for it to begin a solve that it will not come."""
     state = _state()
     if state is None or state.client is None:
         return

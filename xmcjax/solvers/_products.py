@@ -9,7 +9,7 @@ from xmcjax import native
 
 
 def product(X: sp.csr_array, V: np.ndarray, threads: int = 1) -> np.ndarray:
-    """X V; the threads change no bit."""
+    """X V; the number of threads changes no bit."""
     if not native.available():
         return X @ V
     out = np.zeros((X.shape[0], V.shape[1]))
@@ -19,7 +19,7 @@ def product(X: sp.csr_array, V: np.ndarray, threads: int = 1) -> np.ndarray:
 
 
 def transposed(X: sp.csr_array, C: np.ndarray, threads: int = 1) -> np.ndarray:
-    """Xᵀ C; the threads change no bit."""
+    """Xᵀ C; the number of threads changes no bit."""
     if not native.available():
         return X.T @ C
     out = np.zeros((X.shape[1], C.shape[1]))

@@ -18,12 +18,12 @@ ASCENT, ALL_ROWS = "coordinate ascent", "steps for all rows at once"
 
 
 class Progress(NamedTuple):
-    """Of a solver that is under way."""
+    """How far a solver is that is under way."""
 
-    method: str  #: that makes the passes
-    passes: float  #: made so far, by all methods
-    gap: float  #: relative duality gap, as the method takes it to be; infinite where it does not know yet
-    alpha: Callable[[], sp.csr_array]  #: gives those of this call [n, m], from which a run can start
+    method: str  #: the method that makes the passes
+    passes: float  #: passes made so far, by all methods
+    gap: float  #: relative duality gap, as the method estimates it; infinite where it is not known yet
+    alpha: Callable[[], sp.csr_array]  #: gives the dual variables of this call [n, m], to start another run
 
 
 #: What is called every few passes.
@@ -47,7 +47,7 @@ def starting_point(
     """Dual variables to start from, brought into the dual set of this C.
 
     They may be those of another C, of other features, or of rows that had another class: whatever they are,
-    what comes out is feasible, so that no more than passes depends on it.
+    the result is feasible, so that nothing but the number of passes depends on them.
 
     Args:
         start: [n, m], sparse or dense, or None for none.

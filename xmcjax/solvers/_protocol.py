@@ -24,7 +24,7 @@ _WORDS = "allow more steps or a looser tolerance", "loosen the tolerance"
 
 
 class Weights(NamedTuple):
-    """Of linear scores X w + bias.
+    """The weights of linear scores X w + bias.
 
     Example:
         >>> import numpy as np
@@ -33,7 +33,7 @@ class Weights(NamedTuple):
     """
 
     w: Any  #: [d, lanes], or [d, classes]
-    bias: Any  #: [lanes], or [classes]; 0 without
+    bias: Any  #: [lanes], or [classes]; 0 where there is none
 
 
 class Solution(NamedTuple):
@@ -72,10 +72,10 @@ class Solution(NamedTuple):
 
 
 def check_state(state, kind: type, **shapes: tuple[int, ...]) -> None:
-    """Raises where a state that ``run`` is given is none of the problem's shapes.
+    """Raises where a state given to ``run`` has not the shapes of the problem.
 
     Args:
-        state: that is given.
+        state: the state that is given.
         kind: the class of the solver's states.
         shapes: of some of its arrays in this problem.
 
@@ -165,9 +165,9 @@ class Solver:
 
         Raises:
             TypeError: arrays that are traced by jit or vmap where the solver is not pure, a derivative
-                of a solver that has none, or hyperparameters or a state that are none of this solver.
+                of a solver that has none, or hyperparameters or a state of another solver.
             NotImplementedError: a second derivative.
-            ValueError: a whole number of `hp` that is none of 32 bits, or a state of other shapes.
+            ValueError: a whole number of `hp` that does not fit into 32 bits, or a state of other shapes.
         """
         hp = self.hparams() if hp is None else hp
         if not isinstance(hp, self.hparams):

@@ -84,7 +84,7 @@ def proximal_step(problem, hp, state):
 
     value, slope, curvature = losses(z), c * loss.score_grad(z + o, y), c * loss.score_curv(z + o, y)
     active = jnp.sum((slope != 0) | (curvature != 0), axis=0, dtype=jnp.int32)
-    # of the parabola that touches φ and its minimum, where φ itself is nearly straight
+    # the curvature of the parabola that touches φ and its minimum, where φ itself is nearly straight
     touching = jnp.where(value > 0, slope * slope / (2 * jnp.where(value > 0, value, 1)), 0)
     D = jnp.where(solved, jnp.maximum(curvature, LEAST_CURVATURE * touching), 0)
     f = jnp.sum(value, axis=0) + of_weights(w) + of_bias(bias)
@@ -139,7 +139,7 @@ def proximal_step(problem, hp, state):
 
 
 def lowered(change, t, lanes, most):
-    """t, and half of it as long as f falls, at most so often: it may be far behind the minimum."""
+    """t, halved as long as f falls, at most `most` times: t may be far behind the minimum."""
 
     def unfinished(carry):
         return jnp.any(carry[2]) & (carry[3] < most)
@@ -225,7 +225,7 @@ def _minimum(model: _Model, penalty, lanes, hp):
         scale = jnp.where(norm > 0, 1 / jnp.where(norm > 0, norm, 1), 0)
         return product[0] * scale, product[1] * scale, norm
 
-    # a start that is nearly orthogonal to nothing
+    # a start that is nearly orthogonal to no eigenvector
     start = jnp.broadcast_to(jnp.cos(jnp.arange(d, dtype=dtype))[:, None] + 1.5, model.g.shape)
     size = jnp.sqrt(_norm2(start, jnp.where(model.has_bias, 1, 0).astype(dtype)))
     unit = start / size, jnp.where(model.has_bias, 1 / size, 0) * jnp.ones_like(model.bias)

@@ -17,7 +17,7 @@ and where Σ_Y α is above r, Y and N have a threshold each, by which they sum t
 
 Lapin, Hein and Schiele, "Analysis and optimization of loss functions for multiclass, top-k, and multilabel
 classification", 2018 (SVM^ML); Crammer and Singer, "A family of additive online algorithms for category
-ranking", 2003. With one label a row it is the SVM of Crammer and Singer 2001.
+ranking", 2003. With one label per row it is the SVM of Crammer and Singer 2001.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from xmcjax.solvers._formulation_base import Formulation, arrays_of, radius_of_r
 
 @dataclasses.dataclass(frozen=True)
 class Ranking(Formulation):
-    """That of the module."""
+    """The formulation that the module describes."""
 
     name: str = "multilabel"
     sparse = True
@@ -69,7 +69,7 @@ class Ranking(Formulation):
         return nearest(b, y, radius_of_rows(C))
 
     def inside(self, alpha: sp.csr_array, C, k: int = 1) -> sp.csr_array:
-        """As of others; the signs are taken to be right."""
+        """As in other formulations; the signs are taken to be right."""
         counts = np.diff(alpha.indptr)
         above = with_values(alpha, np.maximum(alpha.data, 0))
         up = np.asarray(above.sum(axis=1)).ravel()
@@ -88,7 +88,7 @@ def nearest(b: jax.Array, y: jax.Array, r: Any, apart: Any = 0.0) -> jax.Array:
     """argmin over the dual set of ‖α − b‖².
 
     Args:
-        b: [..., m]; that of the labels that a row lacks plus `apart`, beside which it might be lost.
+        b: [..., m]; with `apart` added for the labels that a row lacks, beside which their b might be lost.
         y: not 0 for the labels of a row, [..., m].
         r: ≥ 0, a number or [...].
         apart: a number or [..., 1].
@@ -108,7 +108,7 @@ def nearest(b: jax.Array, y: jax.Array, r: Any, apart: Any = 0.0) -> jax.Array:
 
 
 def _balance(b: jax.Array, own: jax.Array) -> jax.Array:
-    """The t with Σ_Y max(b − t, 0) = Σ_N max(t − b, 0), [..., 1]: numbers only where there is one."""
+    """The t with Σ_Y max(b − t, 0) = Σ_N max(t − b, 0), [..., 1]; of use only where there is such a t."""
     order = jnp.argsort(-b, axis=-1)
     b, own = jnp.take_along_axis(b, order, -1), jnp.take_along_axis(own, order, -1)
     # at t = b_j the entries of Y up to j count, and those of N from j on

@@ -1,7 +1,7 @@
 """The driver of the dual solvers: one method after another, until a gap is certified.
 
-A method takes dual variables and a tolerance, and ends where it takes the gap to be small enough, where it
-makes no more progress, or where its passes are over. What counts then is the gap that is certified.
+A method takes dual variables and a tolerance. It ends where its own estimate of the gap is small enough,
+where it makes no more progress, or where its passes are used up. The gap that counts is then certified.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from xmcjax.solvers._formulations import formulation as formulation_of
 from xmcjax.solvers._instance_problem import Gram
 from xmcjax.solvers._progress import ASCENT, Observe, Progress
 
-# Part of the tolerance at which a method ends: what is certified may be a little more.
+# Part of the tolerance at which a method ends, because the certified gap may be a little larger than its own.
 MARGIN = 0.9
-# How often a method begins again whose gap is not what it takes it to be.
+# How often a method is run at most: it runs again where its certified gap is larger than its own.
 _ATTEMPTS = 4
-# Sweeps in a row between two passes over everything.
+# Sweeps at most between two looks at the gap, each of which is a pass over all instances.
 _SWEEPS = 20
-# Passes beyond its patience in which ascent is to come to its end where it goes on, and the share of the
-# instances of which a pass leaves out more where it has so many more in any case: they take little time. The
-# next method keeps a share of the passes that are left.
+# Ascent goes on beyond its patience if it is expected to end within _MORE passes. It has _MORE further passes
+# in any case if its last sweep left out more than the share _MOSTLY_SHRUNK of the instances, because such
+# passes take little time. _KEPT: share of the passes left that the next method keeps.
 _MORE, _MOSTLY_SHRUNK, _KEPT = 100.0, 0.9, 0.5
-# Scores that are looked at together.
+# Number of scores that are computed together.
 _SCORES = 1 << 19
-# Passes of which one is begun.
+# A limit on passes that lets exactly one pass begin.
 _TINY = 1e-9
-# And after which one begins where classes ascend separately: a look at the gap is an eighth.
+# The same limit for the first call where classes ascend separately: a look at the gap is an eighth of a pass.
 _FIRST = 0.13
 
 
@@ -55,16 +55,16 @@ class Search:
     Args:
         X: features [n, d], CSR or dense, or inner products, as `instance_dual.Gram`.
         y, formulation, C, tol, k: of :func:`xmcjax.solvers._certified.certified`.
-        agreed: the gap that counts, of the one that was found: where processes solve together they go on
-            together, or none of them does.
+        agreed: gives the gap that counts, from the gap that this process found: where processes solve
+            together, all of them go on or none does.
         start: dual variables in the dual set that the first attempt begins with; None for those of 0.
         share: of this process in certifying; None where it is alone.
         threads: of certifying.
 
     Attributes:
-        found: the best that is certified; before the first attempt its gap is infinite.
-        gap: of it, as agreed.
-        tol: at which the gap is small enough.
+        found: the best certified solution; before the first attempt its gap is infinite.
+        gap: the gap of `found`, as agreed.
+        tol: the gap that is small enough.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Search:
 
     @property
     def unsolved(self) -> bool:
-        """Whether the gap is too large, and its objective a number."""
+        """Whether the gap is too large and the objective finite."""
         return self.gap > self.tol and (not self.found.W.size or bool(np.isfinite(self.found.primal)))
 
     @property
@@ -99,13 +99,13 @@ class Search:
     def keep(self, found: Certified) -> None:
         """Takes what is certified, unless something better was.
 
-        Of a process alone weights and dual variables are each the best: the next method may be worse in one.
+        One process alone keeps the best weights and the best dual variables, which may be of two methods.
         """
         first, alone = not self.found.W.size, self._share is None
         if alone and not first:
             found = _best_of(self.found, found)
         gap = self._agreed(found.gap)
-        # where D is 0 all gaps are 1 but for rounding, and these are the weights with the lesser P
+        # where D is 0 all gaps are 1 but for rounding, and `found` has the weights with the lesser P
         if first or not gap > self.gap or (alone and not found.dual > 0):
             self.found, self.gap = found, gap
 
@@ -125,14 +125,14 @@ class Search:
             if isinstance(X, Gram):
                 found = certified_kernel(np.asarray(X.K), y, ended.alpha, formulation, C, k, W)
             else:
-                with blas_threads(1):  # with others the bits of products are others
+                with blas_threads(1):  # another number would change the bits of products
                     found = certified(
                         X, y, ended.alpha, formulation, C, self.tol, W, k, share, threads=threads
                     )
             self.keep(found)
             if ended.gap > target or not self.unsolved or left() < 1:
                 return
-            target /= 4  # it took its own rounding for progress
+            target /= 4  # the method took rounding for progress
 
     def status(self, left: float) -> Status:
         """How the search ends, with so many passes left."""
@@ -159,7 +159,7 @@ class Ascending(Protocol):
 
 
 class Passes:
-    """Sweeps made, and the shares of all instances that they visited, added up."""
+    """The number of sweeps made, and the sum of the shares of all instances that each of them visited."""
 
     def __init__(self):
         self.sweeps, self.visited = 0, 0.0
@@ -176,17 +176,17 @@ def ascend(
     told: Callable[[float], None] | None = None,
     goes_on: bool = True,
 ) -> Assessment:
-    """Sweeps until the gap is small enough, progress ends, or the passes are over.
+    """Sweeps until the gap is small enough, progress ends, or the passes are used up.
 
     Args:
         point: the dual variables, which change.
         accuracy: of the steps.
-        shrinking: whether sweeps leave out what does not change.
-        passes: is counted on.
-        left: passes that are still allowed; another begins where one is.
-        patience: passes of this call.
-        told: called with the gap where it is looked at, or None.
-        goes_on: whether it has some more where those soon bring it to its end.
+        shrinking: whether sweeps leave out variables that do not change.
+        passes: counts the sweeps.
+        left: passes that are still allowed; another sweep begins while there is at least one.
+        patience: passes of this call, or more with `goes_on`.
+        told: called with the gap each time that it is computed, or None.
+        goes_on: whether the call has further passes where these are expected to end it soon.
     """
     work, since, gap, end = 0.0, 0.0, np.inf, np.inf
     while True:
@@ -197,12 +197,12 @@ def ascend(
         if accuracy.enough(found.gap, found.violation, work) or left() < 1:
             return found
         if work >= patience:
-            end = min(end, work + (1 - _KEPT) * left())  # that of the first time
+            end = min(end, work + (1 - _KEPT) * left())  # stays what it was when the patience ended
             few = passes.shrunk > _MOSTLY_SHRUNK and work < patience + _MORE
             near = few or _nearly_closed(found.gap, gap, accuracy.tol, since + 1)
             if work >= end or not (goes_on and near):
                 return found
-        # half of what is left, or below the tolerance: what was left out is then worth another look
+        # down to half of the violation, or below the tolerance: left-out variables are then looked at again
         enough = max(accuracy.eps / 2, found.violation / 2)
         gap, since, limit = found.gap, 0.0, patience if work < patience else end
         for _ in range(_SWEEPS):
@@ -214,22 +214,22 @@ def ascend(
 
 
 def _nearly_closed(gap: float, before: float, tol: float, work: float) -> bool:
-    """Whether a gap is closed in `_MORE` passes where it goes on to fall as in the last ones.
+    """Whether a gap comes to `tol` within `_MORE` passes if it goes on to fall as fast as in the last ones.
 
     Args:
-        gap, before: now, and so much work ago.
-        tol: that is wanted.
-        work: passes.
+        gap, before: the gap now, and the gap `work` passes ago.
+        tol: the gap that is wanted.
+        work: number of passes.
     """
     return 0 < tol < gap < before < np.inf and work * math.log(gap / tol) <= _MORE * math.log(before / gap)
 
 
 class Longer:
-    """Coordinate ascent that is assessed at longer weights too, and at the best that it has seen.
+    """Coordinate ascent that is assessed at longer weights too, and at the best weights that it has seen.
 
-    Where C is large and gains are 0 at the optimum, those of W(α) are around 0 for a long time, and what is
-    above costs C times as much: P stays far away when D has come to its end. Weights that are longer by a
-    part δ of the tolerance have none of the gains up to δ, and cost δ ‖W‖².
+    Where C is large and gains are 0 at the optimum, the gains of W(α) scatter around 0 for a long time, and
+    those above 0 are losses of weight C: P stays far from its minimum when D has come to its maximum. Weights
+    longer by the factor 1 + δ, δ a part of the tolerance, have none of the gains up to δ, and cost δ ‖W‖².
 
     Args:
         point: the ascent.
@@ -237,7 +237,7 @@ class Longer:
         tol: relative duality gap at which it ends.
 
     Attributes:
-        W: the best weights, float64 [d, m]; None where those of the dual variables are.
+        W: the best weights, float64 [d, m]; None where these are the weights that the dual variables give.
     """
 
     def __init__(self, point: Ascent, X: sp.csr_array, y: np.ndarray, formulation: str, C, tol: float):
@@ -247,7 +247,7 @@ class Longer:
 
     def assess(self, tolerance: float, /) -> Assessment:
         found = self._point.assess(tolerance)
-        if not found.gap > self._tol:  # or not a number
+        if not found.gap > self._tol:  # true of NaN too
             self.W = None
             return found
         W, factors = self._point.weights, [1 + part * self._tol for part in (0.0, *OF_TOLERANCE)]
@@ -286,7 +286,7 @@ def ascend_separately(
     patience: float = np.inf,
     told: Callable[[float], None] | None = None,
 ) -> Assessment:
-    """Passes until the gap of each class is small enough, progress ends, or the passes are over.
+    """Passes until the gap of each class is small enough, progress ends, or the passes are used up.
 
     Args:
         point, shrinking, passes, left, patience, told: of :func:`ascend`; passes are those of the slowest
@@ -295,7 +295,7 @@ def ascend_separately(
     """
     work, before, most = 0.0, 0.0, passes.visited + left()
     while True:
-        # a pass that begins is a whole one at most, and the first one is to begin
+        # once begun, a pass may take a whole one, so one is kept back; the first pass begins in any case
         least = _TINY if passes.visited else _FIRST
         to = point.advance(tol, min(_SWEEPS, max(left() - 1, least), patience - work), shrinking)
         work += to.passes - before

@@ -1,4 +1,4 @@
-"""Lanes that started far from where they end: their scores are multiplied out before the end is believed.
+"""Lanes that started far from where they end: X w + b is computed anew before they count as converged.
 
 A step adds to the scores, z ← z + t m + β, so that they keep the rounding of the largest ones on the way, ε
 times those of the start. That is little where the weights of the start have about the size of those at the
@@ -14,9 +14,9 @@ import numpy as np
 from xmcjax.native import varying_like
 from xmcjax.solvers._base import Status
 
-#: Times the size of the weights at the end, up to which a start leaves no more than a little rounding.
+#: How many times as large as the weights at the end a start may be and leave no more than a little rounding.
 FARTHER = 16.0
-#: Of ε times the largest score, or the 1 that is the unit of margins, up to which z is taken for X w + b.
+#: z is taken for X w + b if they differ by at most this many times ε times the largest score, or times 1.
 ROUNDINGS = 32.0
 #: A bound on the scores of a start up to which their rounding is taken for none.
 LARGE = 128.0
@@ -34,7 +34,7 @@ def largest_start(state, before):
 
     Args:
         state: between two steps.
-        before: what it was before some steps, [B]; 0 where nothing is known.
+        before: the result before some steps, [B]; 0 where nothing is known.
     """
     fresh = state.status == Status.FRESH
     starts = size(state.direction, state.direction_bias)
@@ -42,7 +42,7 @@ def largest_start(state, before):
 
 
 def multiplied_out(problem, start, state):
-    """The state, in which lanes whose scores are not those of their weights start again from these.
+    """The state, in which lanes whose scores are not those of their weights start again from the weights.
 
     Args:
         problem: of the lanes.

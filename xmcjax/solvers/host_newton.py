@@ -13,7 +13,7 @@ class Valued(Protocol):
 
     @property
     def value(self) -> float:
-        """Of the objective there."""
+        """The objective there."""
         ...
 
 
@@ -33,7 +33,7 @@ def conjugate_gradients(
         product: p ↦ A p, symmetric and positive semidefinite.
         right: of any shape.
         diagonal: of A, above 0, as the preconditioner.
-        enough: ``(r, rᵀz, fall)`` -> whether to stop; r is the residual and z the same over the diagonal.
+        enough: ``(r, rᵀz, fall)`` -> whether to stop; r is the residual and z = r / diagonal.
         most: products.
     """
     x, r = np.zeros_like(right), right

@@ -22,8 +22,8 @@ x           state.dual            [lanes, n, m]
 W           state.weights         see State
 
 An epoch visits every instance once, in random order, and makes its m − 1 dual variables optimal
-together. Instances are visited in blocks: the scores of a block come from one product, and further
-sweeps over the block need no other (Algorithm 1 has a single sweep). The gaps that the visits find on
+together. Instances are visited in blocks: the scores of a block come from one product, and further sweeps
+over the block need no further product (Algorithm 1 has a single sweep). The gaps that the visits find on
 their way tell when to work out the true one, which costs half an epoch: that is done when they sum to
 the tolerance, though at most once in five epochs after the first time, and after 10, 20, 40 … epochs
 in any case.
@@ -84,16 +84,16 @@ __all__ = [
     "weights",
 ]
 
-# Most that one call makes.
+# Most epochs of one call.
 _EPOCHS_PER_CALL = 64
-# How often a lane goes on whose gap was not what it took it to be.
+# How often a lane goes on that has converged by its own gap but not by the certified one.
 _ATTEMPTS = 3
-# Dual variables of a lane that are all kept.
+# Size of the dual variables of a lane up to which all of them are kept.
 _MOST_BYTES = 256 << 20
 
 
 class State(NamedTuple):
-    """Of all lanes; numbers of the last epoch unless said otherwise.
+    """The state of all lanes; fields are of the last epoch unless said otherwise.
 
     Example:
         >>> state = init(problem(Gram(jnp.eye(3)), [0, 1, 2], set_name="topk_alpha", bound=np.ones((2, 3))))
@@ -106,12 +106,12 @@ class State(NamedTuple):
     index: jax.Array  #: classes of the slots, int32 [lanes, n, slots]
     seed: jax.Array  #: uint32, of the orders of the epochs
     primal: jax.Array  #: [lanes], P when the gap was last worked out; inf before
-    dual_objective: jax.Array  #: [lanes], D then; 0 before
-    gap: jax.Array  #: [lanes], P − D then; inf before
+    dual_objective: jax.Array  #: [lanes], D at that check; 0 before
+    gap: jax.Array  #: [lanes], P − D at that check; inf before
     estimate: jax.Array  #: [lanes], relative gap as the visits found it
-    ratio: jax.Array  #: [lanes], of the true relative gap to that one, when last worked out; 1 before
+    ratio: jax.Array  #: [lanes], the true relative gap over `estimate` at the last check; 1 before
     status: jax.Array  #: int32 [lanes], of :class:`xmcjax.solvers.Status`
-    epochs: jax.Array  #: int32 [lanes], made
+    epochs: jax.Array  #: int32 [lanes], epochs made
     checks: jax.Array  #: int32 [lanes], how often the gap was worked out
     changed: jax.Array  #: int32 [lanes], visits that changed something
     support: jax.Array  #: int32 [lanes], instances with x ≠ 0 at the last check
@@ -125,12 +125,12 @@ def init(problem: Problem, key=None, *, slots: int | None = None, checks: int = 
 
     Args:
         problem: of the lanes.
-        key: of :func:`jax.random.key`: the order of the visits, the same in all lanes; None for that of 0.
-        slots: dual variables kept of an instance, which takes 8 bytes each (12 for float64), in
+        key: of :func:`jax.random.key`, for the order of the visits, the same in all lanes; None for key 0.
+        slots: dual variables kept per instance, which takes 8 bytes each (12 for float64), in
             place of 4 (8) for every class; mostly few of them are not 0, and :func:`run` makes room
-            where there are more. 0 keeps all; None keeps all where that takes at most 256 MiB a lane,
+            where there are more. 0 keeps all; None keeps all where that takes at most 256 MiB per lane,
             and else max(64, 2k). Only native calls have slots.
-        checks: entries of the history; the last one is written over.
+        checks: entries of the history; the last one is overwritten.
 
     Raises:
         ValueError: slots where an epoch is no native call.
@@ -209,7 +209,7 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
 @needs_threads_of_jax
 @functools.partial(jax.jit, donate_argnames=("state",))
 def advance(problem: Problem, hp: HParams, state: State, count) -> State:
-    """At most `count` epochs of each lane in one compiled call; the buffers of `state` are given away.
+    """At most `count` epochs of each lane in one compiled call; the buffers of `state` are donated.
 
     A lane also pauses after a check with too few slots (see :func:`run`).
 
@@ -226,7 +226,7 @@ def advance(problem: Problem, hp: HParams, state: State, count) -> State:
 
 @needs_threads_of_jax
 def run(problem: Problem, hp: HParams, state: State) -> State:
-    """Epochs until every lane has ended; the buffers of `state` are given away. Not for jit.
+    """Epochs until every lane has ended; the buffers of `state` are donated. Not for jit.
 
     A lane is CONVERGED where the gap of its dual variables and its weights is at most ``hp.tol`` in float64,
     and STALLED where rounding to float32 keeps it above.
@@ -234,8 +234,8 @@ def run(problem: Problem, hp: HParams, state: State) -> State:
     Where slots run out, visits choose the best x over as many classes as there are slots; where that
     was so in the epoch of a check, the slots are doubled.
 
-    What a state says is taken as it is: it is to be one of this problem, and lanes that have ended stay so.
-    Give one of another C or of other features to ``SOLVERS["instance_dual"].run``, or its dual variables
+    The state is not checked: it must be a state of this problem, and lanes that have ended stay as they are.
+    Give a state of another C or of other features to ``SOLVERS["instance_dual"].run``, or its dual variables
     to :func:`xmcjax.solvers.topk_sdca.solve`.
 
     Example:
@@ -251,7 +251,7 @@ def run(problem: Problem, hp: HParams, state: State) -> State:
 def proved(
     problem: Problem, hp: HParams, state: State, observe: Observe | None = None
 ) -> tuple[State, dict[int, Certified]]:
-    """As :func:`run`, with the proofs that it made of lanes, by their numbers.
+    """As :func:`run`, with the certificates of the lanes that it certified, by their numbers.
 
     Args:
         problem, hp, state: of :func:`run`.
@@ -304,7 +304,7 @@ def solved(
 def _verified(
     problem: Problem, hp: HParams, state: State, attempts: np.ndarray, proofs: dict[int, Certified]
 ) -> State:
-    """Lanes of float32 that have ended, with weights and gap worked out anew; `attempts` counts how often.
+    """The state with weights and gap worked out anew in ended lanes of float32; `attempts` counts how often.
 
     In float64 the sums of the epochs themselves are as good. A lane at its last epoch has converged where
     rounding alone made its gap too large, and stays as it is where it has not.
@@ -437,7 +437,7 @@ def _twin_epoch(problem: Problem, hp: HParams, state: State) -> State:
     running = state.status == Status.RUNNING
     weights, dual, gap, objective, changed = twin.epoch(problem.rows, problem, hp, state)
     epochs = state.epochs + running.astype(jnp.int32)
-    # of P, which is about what the visits found of the gap and of D
+    # relative to P, which is about the gap plus D as the visits found them
     about = gap + objective
     estimate = jnp.where(about > 0, gap / jnp.where(about > 0, about, 1), gap)
     tol = jnp.asarray(hp.tol, dtype)

@@ -65,30 +65,30 @@ class HParams(NamedTuple):
     """Numbers of the method; all are traced, so none costs a compilation.
 
     Attributes:
-        l2: λ > 0, of any penalty. One below 0 that JAX traces counts as NaN.
+        l2: λ > 0, of any penalty. A traced one below 0 counts as NaN.
         l2_bias: λ_b; 0 leaves the bias free, a negative number leaves it out.
         max_steps: Newton steps per lane.
         cg_progress: CG stops at its step i where i times the last fall of the quadratic model is at most
             this part of the whole fall (S. Nash, A. Sofer, "Assessing a search direction within a
             truncated-Newton method", 1990).
-        cg_tolerance: where cg_progress is 0, CG stops at ‖r‖ ≤ cg_tolerance ‖∇f‖; coordinate descent, always,
-            where a sweep changes the model by that part of the first.
-        max_cg: CG steps, or sweeps, a Newton step.
+        cg_tolerance: where cg_progress is 0, CG stops at ‖r‖ ≤ cg_tolerance ‖∇f‖. Coordinate descent always
+            stops where a sweep changes the model by this part of the first sweep's change.
+        max_cg: CG steps, or sweeps of coordinate descent, per Newton step.
         preconditioner: α of (1−α) I + α diag(H); 0 for none. On rows of norm 1 α = 0.01, the
             choice of LIBLINEAR, saved 2% of the CG steps and no time; on raw counts it cost a tenth more.
-            With one a lane converges by ‖∇f‖²/2λ alone, because the bounds of CG are not known.
+            With α > 0 a lane converges by ‖∇f‖²/2λ alone, because the bounds of CG are not known.
         armijo: η of the sufficient decrease.
-        max_backtracks: halvings of a move of the search, which see :mod:`~xmcjax.solvers._plane_search`.
+        max_backtracks: halvings per move of the line search, see :mod:`~xmcjax.solvers._plane_search`.
         backtracking: α of the line search of Schultheis and Babbar (2022, section 5, after LIBLINEAR), which
             takes the first t of 1, α, α², …, α^max_backtracks with f(w + t δ) − f(w) ≤ η t ∇fᵀδ, and takes
             starting weights as they are; the bias moves by t δ_b. The paper has α = 0.5, η = 0.01 and
             20 halvings. 0 for the minimum over t and the bias. With a penalty other than ½‖w‖² the search
             halves the step whatever this is.
-        decrement: a lane has converged when ‖∇f‖ ≤ tolerance and its Newton decrement
-            ½ ∇fᵀH⁻¹∇f, which is about f − f*, is at most decrement · f. With the bias at its
-            minimum the gradient alone can be small too early. What CG has found of it counts, and a third
-            of the bound on the rest; before its first step that is ‖∇f‖²/2λ, and with λ_b < λ also g_b²/2h,
-            h = λ_b + Σ_i c_i ℓ''. CG goes on until what it has found is more than decrement · f, or the whole
+        decrement: a lane has converged when ‖∇f‖ ≤ tolerance and its Newton decrement ½ ∇fᵀH⁻¹∇f, which is
+            about f − f*, is at most decrement · f. With the bias at its minimum the gradient alone can be
+            small too early. The decrement is taken to be the part that CG has found plus a third of the bound
+            on the rest. Before the first CG step this bound is ‖∇f‖²/2λ, and with λ_b < λ also g_b²/2h,
+            h = λ_b + Σ_i c_i ℓ''. CG goes on until the part found is more than decrement · f, or the whole
             is known to be less than nine times that.
 
     Example:
@@ -110,7 +110,7 @@ class HParams(NamedTuple):
 
 
 class State(NamedTuple):
-    """Of B lanes; numbers of the last step unless said otherwise.
+    """The state of B lanes; fields are of the last step unless said otherwise.
 
     Example:
         >>> from xmcjax import linops, losses
@@ -163,7 +163,7 @@ def init(problem: LaneProblem, w0=None, b0: ArrayLike = 0.0) -> State:
     if b0.shape not in ((), (1,), (lanes,)):
         raise ValueError(f"b0: expected a number or [{lanes}], got an array of shape {list(b0.shape)}")
 
-    # every field a buffer of its own: `advance` gives them away
+    # each field has a buffer of its own, because `advance` donates them
     zero, count = (functools.partial(jnp.zeros, lanes, kind) for kind in (dtype, jnp.int32))
     return State(
         w=jnp.zeros((d, lanes), dtype),
@@ -217,7 +217,7 @@ def has_kernels(op: LinOp, loss: LaneLoss, penalty: Penalty) -> bool:
 @needs_threads_of_jax
 @functools.partial(jax.jit, static_argnames=("count",), donate_argnames=("state",))
 def advance(problem: LaneProblem, hp: HParams, state: State, *, count: int = 1) -> State:
-    """`count` steps in one compiled call; the buffers of `state` are given away.
+    """`count` steps in one compiled call; the buffers of `state` are donated.
 
     Example:
         >>> from xmcjax import linops, losses
@@ -232,11 +232,11 @@ def advance(problem: LaneProblem, hp: HParams, state: State, *, count: int = 1) 
 def run(problem: LaneProblem, hp: HParams, state: State) -> State:
     """Steps until every lane has ended.
 
-    Where a lane began at weights far larger than those at its end, X w + b is multiplied out before CONVERGED
-    is believed; the lane goes on where z, which has the rounding of its first scores, was another.
+    Where a lane began at weights far larger than those at its end, X w + b is computed anew before the lane
+    is CONVERGED. It goes on where z differs from that, because z keeps the rounding of the first scores.
 
     Raises:
-        TypeError, ValueError: a hyperparameter that is known and out of its range.
+        TypeError, ValueError: a hyperparameter that is not traced and out of its range.
 
     Example:
         >>> from xmcjax import linops, losses
@@ -409,8 +409,8 @@ def _jnp_step(problem: LaneProblem, hp: HParams, state: State) -> State:
 
     steps = state.steps + (lanes & ~fresh).astype(jnp.int32)
     status = jnp.where(steps >= hp.max_steps, Status.MAX_STEPS, Status.RUNNING)
-    # f − f* ≤ ‖∇f‖²/2λ, but for a bias that is free or has λ_b < λ, about g_b²/2h. A part of that settles it
-    # for most; for the others CG works the decrement out.
+    # f − f* ≤ ‖∇f‖²/2λ; a bias that is free or has λ_b < λ adds about g_b²/2h. Most lanes converge by
+    # PART_OF_BOUND of these bounds; for the others CG works the decrement out.
     gap = jnp.asarray(hp.decrement, dtype) * jnp.abs(value)
     small = gradient_norm <= problem.tolerance
     of_bias = jnp.where(l2_bias < l2, gradient_bias**2, 0)
@@ -485,7 +485,7 @@ def newton_direction(op, D, gradient, gradient_bias, l2, l2_bias, has_bias, lane
     # a free bias that has no curvature here can go far
     far = jnp.where(gradient_bias == 0, 0, jnp.inf)
     of_bias = jnp.where(eliminated, gradient_bias**2 / (2 * h), far)
-    # bounds are of the system as it is
+    # the bounds hold for the system without a preconditioner
     end = Progress(hp.cg_progress, l2, jnp.where(alpha > 0, 0, enough - of_bias))
     options: dict[str, Any] = dict(tolerance=hp.cg_tolerance, max_steps=hp.max_cg, progress=end)
     if has_cg_kernels(op):

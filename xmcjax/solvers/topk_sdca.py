@@ -13,9 +13,9 @@ or "entropy", :func:`xmcjax.losses.topk_entropy`, whose k = 1 is the cross-entro
 smoothing γ > 0 the loss of alpha and beta is the Moreau envelope of φ, φ − γ/2 ≤ φ_γ ≤ φ. Both are of Lapin,
 Hein and Schiele, "Loss Functions for Top-k Error: Analysis and Insights", 2016.
 
-λ of the paper is 1/(Cn), and the radius of an instance's set is C. The classes counted are those other
-than y, k ≤ m − 1: with the true class's 0 among them, as eq. (3) has it to the letter, the
-paper's Proposition 3 would not hold for k ≥ 2.
+λ of the paper is 1/(Cn), and the radius of an instance's set is C. The k largest are taken among the classes
+other than y, so that k ≤ m − 1. Eq. (3), taken literally, has the true class among them, with the value 0,
+and the paper's Proposition 3 would then not hold for k ≥ 2.
 
 :mod:`xmcjax.solvers.instance_dual` does the ascent; its State, HParams and functions are those of
 this module.
@@ -70,18 +70,18 @@ from xmcjax.solvers.instance_dual import (
 )
 
 VARIANTS = ("alpha", "beta", "entropy")
-# Share of the entries of a sparse matrix that are not zero above which it is solved as an array.
+# Share of nonzero entries above which a sparse matrix is solved as an array.
 _DENSE = 0.25
-# Epochs at least before steps for all rows at once take over from those of sparse features or inner products:
-# text needs a few dozen.
+# Least number of epochs before steps for all rows at once (ADMM), where features are sparse or inner
+# products: text needs a few dozen epochs.
 _PATIENCE = 400
-# Where features are dense and steps for all rows at once are not the first: epochs at least before they
-# take over, and the part of the epochs allowed that is left to them at least.
+# _LEAST: the same number where features are dense and epochs come first. _SHARE: part of the epochs allowed
+# that the first epochs take at most, unless the least number of them is more.
 _LEAST, _SHARE = 20, 0.8
 # Epochs of the entropy before L-BFGS where features are not dense: text needs three to six.
 _EPOCHS = 10
-# Weights up to which the solver of Crammer and Singer's SVM has Newton's method, and the part of the epochs
-# that are allowed which is left to it.
+# _WEIGHTS: number of weights up to which the solver of Crammer and Singer's SVM has Newton's method. _LAST:
+# part of the epochs allowed that is left to that solver.
 _WEIGHTS, _LAST = 1200, 0.5
 
 __all__ = [
@@ -114,8 +114,8 @@ class Solution(NamedTuple):
         'CONVERGED'
     """
 
-    #: [d, m], for which the gap holds, in float32; in float64 where X is, but from epochs only with
-    #: jax_enable_x64; of inner products the coefficients of the rows, [n, m]
+    #: the weights [d, m] for which the gap holds, in float32, or float64 where X has it (those of epochs only
+    #: with jax_enable_x64); where X are inner products, coefficients of the rows, [n, m]
     W: np.ndarray
     primal: float
     gap: float  #: relative duality gap of the weights, in float64
@@ -138,19 +138,19 @@ def problem(
     classes: int | None = None,
     backend: str = "auto",
 ) -> instance_dual.Problem:
-    """The lanes of a grid of k and C, or of the folds of a cross-validation.
+    """Makes the problem whose lanes are a grid of k and C, or the folds of a cross-validation.
 
     Args:
         op: features of :func:`xmcjax.linops.make` [n, d], or inner products, as `instance_dual.Gram`.
         y: whole numbers from 0 below the number of classes, [n].
         k: a whole number or [lanes], from 1 to classes − 1.
-        C: of the losses, above 0; a number or [lanes].
+        C: weight of the losses, above 0; a number or [lanes].
         variant: "alpha", "beta" or "entropy".
         gamma: smoothing γ ≥ 0 of alpha and beta, a number or [lanes]; 0 (default) for the losses themselves.
         weight: s ≥ 0 of the rows, [n]: the loss of row i counts C s_i; None for ones.
         mask: whether a row belongs to the problem, [n] or [lanes, n]; None takes all.
-        classes: their number m; None for the largest of y and one more.
-        backend: "native"; "jnp", epochs in plain JAX; "auto", native where that is to be had.
+        classes: the number of classes m; None for the largest of y plus one.
+        backend: "native"; "jnp", epochs in plain JAX; "auto", native where the library is built.
 
     Raises:
         ValueError: an unknown variant; k, C, gamma or classes out of range; shapes that do not match.
@@ -172,7 +172,7 @@ def problem(
 
 
 def _operator(X):
-    """X as it is solved, its operator, and how many entries are stored where they are visited one by one."""
+    """X as it is solved, its operator, and the number of stored entries where X is sparse, else None."""
     if isinstance(X, Gram):
         return X, X, None
     X, entries = _sparse.matrix(X), None
@@ -200,7 +200,7 @@ def _epochs_first(
     """Epochs before steps for all rows at once take over, and why so many."""
 
     def worth(least: int) -> int:
-        """As many as cost what those steps are expected to."""
+        """The number of epochs that cost as much as the steps for all rows at once are expected to."""
         most = min(costs.steps / costs.epoch if costs.epoch else least, _SHARE * max_epochs)
         return int(np.clip(most, min(least, max_epochs), max_epochs))
 
@@ -226,12 +226,12 @@ def _epochs_of_entropy(op: LinOp | Gram, entries: int | None) -> tuple[int, str]
 def _filled(
     lane: instance_dual.Problem, X: Any, C: float | np.ndarray, start: sp.csr_array
 ) -> tuple[instance_dual.Problem, sp.csr_array]:
-    """One lane and its start with rows behind, where epochs are programs compiled for a number of rows.
+    """One lane and its start with rows appended, where epochs are programs compiled per number of rows.
 
     Args:
         lane: the problem.
         X: its features, CSR or an array [n, d], or inner products, which stay as they are.
-        C: of its losses, a number or [n].
+        C: weight of the losses, a number or [n].
         start: dual variables [n, m], or of shape [0, 0] for 0.
     """
     if lane.rows is None or isinstance(X, Gram):
@@ -247,7 +247,7 @@ def _filled(
 
 
 def _crammer_singer(X, y, observe: Observe | None, made: int, **options: Any) -> Solution:
-    """What the solver of Crammer and Singer's SVM, of which this is one, comes to after so many epochs."""
+    """What the solver of Crammer and Singer's SVM comes to, after the `made` epochs of this solver."""
 
     def told(progress: Progress) -> None:
         if observe is not None:
@@ -276,27 +276,27 @@ def solve(
     start=None,
     observe: Observe | None = None,
 ) -> Solution:
-    """Trains one top-k SVM: by epochs, and where it needs many by steps for all rows at once.
+    """Trains one top-k SVM: by epochs, and by steps for all rows at once where it needs many epochs.
 
-    There are such steps where rows or features are few; of the entropy those of L-BFGS for the weights, which
-    come first where features are dense, and before further epochs where they do not end. Where k is 1,
-    without a smoothing and with one weight for all rows, half of the epochs are left to
-    :func:`xmcjax.solvers.multiclass_dual.run` if d · m is at most 1,200: Newton's method ends what features
-    far from 0, or of different sizes, make hard.
+    Steps for all rows at once need few rows or few features. With the entropy they are steps of L-BFGS for
+    the weights, which come first where features are dense; further epochs follow where they do not converge.
+    Where k is 1, without a smoothing and with one weight for all rows, half of the epochs are left to
+    :func:`xmcjax.solvers.multiclass_dual.run` if d · m is at most 1,200: its Newton's method converges where
+    features far from 0, or of different sizes, make the other methods slow.
 
     Args:
         X: features [n, d], sparse or dense, or inner products, as `instance_dual.Gram`.
-        y, k, C, variant, gamma, weight, classes: of :func:`problem`. With weights or a smoothing the steps
-            for all rows at once are made in NumPy, where without them there may be native ones.
+        y, k, C, variant, gamma, weight, classes: of :func:`problem`. With a smoothing the steps for all rows
+            at once are made in NumPy, where without one there may be native ones.
         tol: relative duality gap (P − D)/P at which training ends. The gap that counts is worked out in
             float64 for the weights that are returned.
-        max_epochs: of all rows; ten of the steps for all rows at once count as one, and one evaluation of
-            L-BFGS.
-        seed: of the orders of the epochs.
+        max_epochs: epochs of all rows at most; ten steps for all rows at once, or one evaluation of L-BFGS,
+            count as one epoch.
+        seed: of the order of rows in each epoch.
         start: dual variables [n, m] to start from, such as those of a solution with another C; brought into
             the dual set first. None for 0.
-        observe: called every few epochs with how far it is, as of :func:`xmcjax.solvers.multiclass_dual.run`;
-            or None.
+        observe: called with the progress every few epochs, as by
+            :func:`xmcjax.solvers.multiclass_dual.run`; or None.
 
     Raises:
         ValueError, TypeError: as :func:`problem` and `instance_dual.run`; a start of another shape, or not
@@ -321,7 +321,7 @@ def solve(
     search, made = Search(X, y, form, of_rows, tol, k, start=begin), 0
     entropy, of_products = variant == "entropy", isinstance(X, Gram)
     fits = _admm_dense.fits(n, d, m)
-    # where all rows are taken at once: with a smooth loss by L-BFGS, else by the alternating direction method
+    # whether there are steps for all rows at once: of L-BFGS for the entropy, of ADMM for the other losses
     at_once = _lbfgs_weights.fits(n, d, m, entries) if entropy and not of_products else fits
     hands_over = k == 1 and not form.smooth and isinstance(of_rows, float) and not of_products
     hands_over &= at_once and d * m <= _WEIGHTS and linops.native_ready() and tol > 0
@@ -338,7 +338,7 @@ def solve(
         patience = min(patience, most)
 
     def epochs(most: int) -> Status:
-        """From the best dual variables that there are."""
+        """Makes epochs from the best dual variables so far."""
         nonlocal made
         most = min(most, np.iinfo(np.int32).max)
         hp = HParams(tol=tol, max_epochs=most, sweeps=1 if entropy else HParams.sweeps)
@@ -372,7 +372,7 @@ def solve(
 
         search.attempt(in_passes, lambda: here - made)
         status = search.status(max_epochs - made)
-        # what rounding ended, or a matrix that is no kernel
+        # L-BFGS was ended by rounding, or by a matrix that is no kernel
         if entropy and search.unsolved and made < here:
             status = epochs(here - made)
     if hands_over and search.unsolved and made < max_epochs:
