@@ -15,18 +15,18 @@ from xmcjax.solvers.admm._problem import Problem
 
 
 def check_memory(problem: Problem, start: Any, advance: Any, hp: Any) -> None:
-    """That the lanes of a problem fit beside it, where the device tells its memory; nothing where JAX traces.
+    """Checks that the lanes fit beside the features, if the device tells its memory and JAX does not trace.
 
     The program that is counted is the one that :func:`xmcjax.solvers.admm.run` finds compiled.
 
     Args:
         problem: of the lanes.
-        start: makes their state.
-        advance: the steps.
-        hp: of them.
+        start: makes the state of the lanes.
+        advance: makes the steps.
+        hp: hyperparameters of the steps.
 
     Raises:
-        DeviceMemoryError: they do not; the text says how many would.
+        DeviceMemoryError: the lanes do not fit; the text says how many would.
     """
     if is_traced(problem):
         return
@@ -56,7 +56,7 @@ def check_memory(problem: Problem, start: Any, advance: Any, hp: Any) -> None:
 
 
 def _lanes(problem: Problem, lanes: int) -> Problem:
-    """The problem with so many lanes, in shapes and types alone."""
+    """The problem with `lanes` lanes, as shapes and dtypes without values."""
     of_lanes = described({"y": problem.y, "bound": problem.bound, "members": problem.members})
     some = jax.tree.map(lambda a: jax.ShapeDtypeStruct((lanes, *a.shape[1:]), a.dtype), of_lanes)
     return dataclasses.replace(problem, **some)

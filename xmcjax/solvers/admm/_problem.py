@@ -24,10 +24,10 @@ from xmcjax.solvers._instance_problem import Gram, bounds_of_lanes, check_inner_
 
 #: Formulations that :func:`problem` takes.
 LOSSES = ("ww", "cs", "llw", "ovr", "ovr_squared", "topk_alpha", "topk_beta")
-# The smaller of rows and features up to which there is a basis, and bytes of the features as an array of
-# float64, and of the basis.
+# _MOST: number of rows or features, whichever are fewer, up to which there is a basis. _BYTES: size that the
+# features may have as an array of float64.
 _MOST, _BYTES = 8192, 4 << 30
-# Part of the largest eigenvalue of inner products that negative ones may have by rounding.
+# A negative eigenvalue of inner products counts as rounding up to this part of the largest eigenvalue.
 _ASIDE = 1e-4
 
 
@@ -43,10 +43,10 @@ class Problem:
         op: the features or the inner products, as they were given.
         features: X̃ [n, r], of which X̃ᵀX̃ is a diagonal.
         eigenvalue: that diagonal, [r].
-        rotation: W = rotation W̃, [d, r]; of inner products the coefficients of the rows, [n, r].
+        rotation: W = rotation W̃, [d, r]; with inner products it gives coefficients of the rows, [n, r].
         y: the class of each row, int32 [lanes, n].
         bound: C s_i of the rows, 0 for those that are left out, [lanes, n].
-        members: whether a lane has a class, [lanes, m]; None where all have all.
+        members: whether a lane has a class, [lanes, m]; None where every lane has every class.
         classes: m.
         name: of the formulation.
         k: of the top-k losses; 1 for the others.
@@ -91,7 +91,7 @@ def problem(
     members=None,
     classes: int | None = None,
 ) -> Problem:
-    """The lanes of a grid of C, of the folds of a cross-validation, or of sets of classes.
+    """Makes the problem whose lanes are a grid of C, the folds of a cross-validation, or sets of classes.
 
     Lane l solves, over the rows i of its mask whose class is one of its members,
 
@@ -108,13 +108,13 @@ def problem(
         y: whole numbers from 0 below the number of classes, [n] or [lanes, n].
         formulation: "ww" (Weston-Watkins, default), "cs" (Crammer-Singer), "llw" (Lee-Lin-Wahba), "ovr" or
             "ovr_squared" (one against the rest with the hinge or its square), "topk_alpha" or "topk_beta".
-        C: of the losses, above 0; a number or [lanes].
-        k: of the top-k losses, a whole number of all lanes, from 1 to the number of classes less one.
+        C: weight of the losses, above 0; a number or [lanes].
+        k: of the top-k losses, one whole number for all lanes, from 1 to the number of classes less one.
         weight: s ≥ 0 of the rows, [n]; None for ones.
         mask: whether a row belongs to the problem, [n] or [lanes, n]; None takes all.
-        members: whether a class belongs to the problem, [m] or [lanes, m]; None takes all. The weights of
-            the others are 0.
-        classes: their number m; None for the largest of y and one more.
+        members: whether a class belongs to the problem, [m] or [lanes, m]; None takes all. Classes that do
+            not belong have weights of 0.
+        classes: the number of classes m; None for the largest of y plus one.
 
     Raises:
         ValueError: an unknown formulation; C, k, weight, classes or members out of range; shapes that do not
@@ -207,7 +207,7 @@ def _in_basis(op: LinOp | Gram) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             raise ValueError(
                 f"expected positive semidefinite inner products, found the eigenvalue {values[0]:.3g}"
             )
-        there = values > float(np.finfo(op.dtype).eps) * values[-1]  # the rest is rounding of K
+        there = values > float(np.finfo(op.dtype).eps) * values[-1]  # smaller ones are rounding of K
         root, U = np.sqrt(values[there]), U[:, there]
         return U * root, root**2, U / root
     X = host_features(op)

@@ -1,4 +1,4 @@
-"""Steps to the end, lane by lane, and what is certain in float64 of what they come to."""
+"""Steps until every lane has ended, and certificates in float64 of what the lanes come to."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from xmcjax.solvers._progress import ALL_ROWS, Observe, Progress
 from xmcjax.solvers.admm._problem import Problem
 from xmcjax.solvers.admm._steps import HParams, State, advance
 
-# Lanes from which on those that have ended are left out.
+# Number of lanes from which on lanes that have ended are left out.
 _HALVED = 4
-# Bytes of lanes that are proved at the same time.
+# Bytes of memory for lanes that are certified at the same time.
 _TOGETHER = 2 << 30
-# How often a lane goes on whose gap is not what it took it to be.
+# How often a lane goes on that has converged by its own gap but not by the certified one.
 _ATTEMPTS = 3
 
 
@@ -46,7 +46,7 @@ def _to_the_end(problem: Problem, hp: HParams, state: State, told) -> State:
     running = _running(state)
     if not len(running):
         return state
-    # as many lanes as half, whatever number goes on, so that few sizes are compiled
+    # always half of the lanes, filled up with ended ones, so that few sizes are compiled
     ended = np.setdiff1d(np.arange(problem.lanes), running)
     chosen = np.sort(np.concatenate([running, ended[: half - len(running)]]))
     part, fewer = _chosen(problem, state, chosen)
@@ -70,13 +70,12 @@ def _put(a: jax.Array, lanes: np.ndarray, b: jax.Array) -> jax.Array:
 def run(problem: Problem, hp: HParams, state: State) -> State:
     """Steps until every lane has ended.
 
-    Lanes of float32 are certified in float64 on the host once they have ended: a lane is CONVERGED where the
-    gap of what it comes to is at most ``hp.tol`` there, goes on where it is not, and is STALLED where
-    rounding keeps it above. In float64, and in jit and vmap, the gap that the steps find is the one that
-    counts.
+    Lanes of float32 are certified in float64 on the host once they have ended. A lane is CONVERGED where its
+    certified gap is at most ``hp.tol``, goes on where it is not, and is STALLED where rounding keeps the gap
+    above. In float64, and in jit and vmap, the gap that the steps find is the one that counts.
 
-    What a state says is taken as it is: it is to be one of this problem, and lanes that have ended stay so.
-    Give one of another C or of other features to ``SOLVERS["admm"].run``, or its dual variables to
+    The state is not checked: it must be a state of this problem, and lanes that have ended stay as they are.
+    Give a state of another C or of other features to ``SOLVERS["admm"].run``, or its dual variables to
     :func:`xmcjax.solvers.admm.init`.
 
     Raises:
@@ -95,7 +94,7 @@ def run(problem: Problem, hp: HParams, state: State) -> State:
 def proved(
     problem: Problem, hp: HParams, state: State, observe: Observe | None = None
 ) -> tuple[State, dict[int, Certified]]:
-    """As :func:`run`, with the proofs that it made of lanes, by their numbers.
+    """As :func:`run`, with the certificates of the lanes that it certified, by their numbers.
 
     Args:
         problem, hp, state: of :func:`run`.
@@ -126,14 +125,14 @@ def proved(
 def _verified(
     problem: Problem, hp: HParams, state: State, attempts: np.ndarray, proofs: dict[int, Certified]
 ) -> State:
-    """Lanes that have ended with the gap that is certified; `attempts` counts how often one went on."""
+    """The state with certified gaps of lanes that have ended; `attempts` counts how often each went on."""
     status, target, since = (np.array(a) for a in (state.status, state.target, state.since))
     primal, dual, gap = (np.array(a) for a in (state.primal, state.dual_objective, state.gap))
     open_ = [lane for lane in range(problem.lanes) if lane not in proofs and status[lane] != Status.NONFINITE]
     for lane, found in zip(open_, _proved_together(problem, state, open_, hp.tol), strict=True):
         if found.gap <= hp.tol:
             status[lane] = Status.CONVERGED
-        elif status[lane] == Status.CONVERGED:  # it took its own rounding for progress
+        elif status[lane] == Status.CONVERGED:  # the steps took rounding for progress
             attempts[lane] += 1
             if attempts[lane] <= _ATTEMPTS and state.steps[lane] < hp.max_steps:
                 status[lane], target[lane], since[lane] = Status.RUNNING, target[lane] / 4, state.steps[lane]
@@ -147,8 +146,8 @@ def _verified(
 
 
 def _proved_together(problem: Problem, state: State, lanes: list[int], tol: float) -> list[Certified]:
-    """The proofs of some lanes, each by a thread: most of it is arithmetic that leaves the GIL."""
-    # X in float64, and arrays like the dual variables
+    """The proofs of some lanes, each by a thread: most of the work is arithmetic that releases the GIL."""
+    # X in float64, and four arrays of the size of the dual variables
     of_one = 8 * (problem.op.shape[0] * problem.op.shape[1] + 4 * problem.y.shape[1] * problem.classes)
     threads = min(len(lanes), usable_cores(), max(1, _TOGETHER // of_one))
     if threads < 2:
@@ -169,8 +168,8 @@ def proof(problem: Problem, state: State, lane: int, tol: float) -> Certified:
 
     Args:
         problem: of the lanes.
-        state: of which the best dual variables and weights count.
-        lane: its number.
+        state: of the lanes; its best dual variables and weights are certified.
+        lane: number of the lane.
         tol: as for :func:`xmcjax.solvers._certified.certified`.
 
     Example:
@@ -184,7 +183,7 @@ def proof(problem: Problem, state: State, lane: int, tol: float) -> Certified:
     number_from_0("tol", tol)
     alpha, y = dual_variables(problem, state, lane), np.asarray(problem.y[lane])
     bound, form, k = np.asarray(problem.bound[lane], np.float64), problem.formulation, problem.k
-    with np.errstate(over="ignore", invalid="ignore"):  # as the status may say
+    with np.errstate(over="ignore", invalid="ignore"):  # the status says so
         W = np.asarray(problem.rotation, np.float64) @ np.asarray(state.best_weights[:, lane], np.float64)
     kept: Any = slice(None)
     if problem.members is not None:

@@ -18,7 +18,7 @@ from xmcjax.solvers.admm._run import proof, proved
 from xmcjax.solvers.admm._starts import init
 from xmcjax.solvers.admm._steps import HParams
 
-# So many steps count as an epoch.
+# Number of steps that count as an epoch.
 _STEPS = 10
 
 
@@ -32,8 +32,8 @@ class Solved(NamedTuple):
         'CONVERGED'
     """
 
-    #: [d, m], in the dtype of X as JAX has it, float32 without jax_enable_x64, for which the gap holds; of
-    #: inner products the coefficients of the rows, [n, m]
+    #: the weights [d, m] for which the gap holds, in the dtype that JAX has for X, float32 without
+    #: jax_enable_x64; where X are inner products, coefficients of the rows, [n, m]
     W: np.ndarray
     alpha: sp.csr_array  #: dual variables, float64 [n, m]
     primal: float
@@ -66,9 +66,9 @@ def solve(
         C: weight of the losses, a number, or one for each row, [n].
         tol: relative duality gap (P − D)/P at which training ends; the one that counts is worked out in
             float64 for the weights that are returned.
-        max_epochs: of ten steps.
+        max_epochs: epochs at most, each of ten steps.
         start: dual variables [n, m] to start from; None for none.
-        observe: called every few steps with how far it is, as of `multiclass_dual.run`; or None.
+        observe: called with the progress every few steps, as by `multiclass_dual.run`; or None.
 
     Raises:
         ValueError, TypeError: as :func:`xmcjax.solvers.admm.problem`; a start of another shape.

@@ -19,24 +19,25 @@ from xmcjax.solvers.admm._problem import Problem
 from xmcjax.solvers.admm._steps import HParams, State, advance
 from xmcjax.solvers.admm._sums import LaneRows, counts, gain_of, lane_maxima, lane_sums, rows_of, sums_of
 
-# Of the largest number: by how much those of a state differ at most that is taken for one of this problem.
+# A state counts as one of this problem if its numbers differ from those of this problem by at most this part
+# of the largest.
 _ALIKE = 1e-3
 
 
 @needs_threads_of_jax
 def init(problem: Problem, alpha=None) -> State:
-    """All lanes at equal dual variables, as large as is best.
+    """All lanes at equal dual variables, of the size that has the largest D.
 
     Args:
         problem: of the lanes.
         alpha: dual variables [n, m] to start from, sparse or dense, the same for all lanes; brought into the
-            dual set of each first, and shortened to the best of their multiples. None for the start that is
-            said, which also takes their place where its D is larger.
+            dual set of each lane first, and shortened to the multiple with the largest D. Equal dual
+            variables take their place where these have a larger D. None for equal ones.
 
     Raises:
         ValueError, TypeError: dual variables of another shape, or not finite.
-        DeviceMemoryError: lanes that do not fit into what is free on the device, where that tells, and how
-            many would: give them to further problems.
+        DeviceMemoryError: lanes that do not fit into the free memory of the device, where it tells that. The
+            text says how many would fit: give the others to further problems.
 
     Example:
         >>> from xmcjax import linops
@@ -47,7 +48,7 @@ def init(problem: Problem, alpha=None) -> State:
     """
     check_memory(problem, _start, advance, HParams())
     given = None if alpha is None else _given(problem, alpha)
-    # of dual variables that are 0 no ρ can be told
+    # dual variables that are all 0 give no ρ
     return _start(problem) if given is None or not given.any() else _start_given(problem, jnp.asarray(given))
 
 
@@ -63,7 +64,7 @@ def _given(problem: Problem, alpha) -> np.ndarray:
             there &= np.asarray(problem.members[lane])[alpha.indices]
         of_lane = with_values(alpha, np.where(there, alpha.data, 0))
         begin = starting_point(of_lane, y, m, problem.formulation, bound, problem.k)
-        with np.errstate(over="ignore"):  # D of what is beyond the dtype is no number, and not taken
+        with np.errstate(over="ignore"):  # D is NaN where α overflows, and equal ones take its place
             out[:, lane] = begin.toarray()
     return out
 
@@ -75,35 +76,36 @@ def _start(problem: Problem) -> State:
 
 @jax.jit
 def _start_given(problem: Problem, alpha: jax.Array) -> State:
-    """At the better of dual variables, which those of an earlier run mostly are, and equal ones.
+    """The state at given dual variables or at equal ones, whichever have the larger D.
 
-    Those of shorter features are far too large, and would become small in hundreds of steps.
+    Given ones are mostly of an earlier run, and better. Those of a run with shorter features are far too
+    large, and the steps would need hundreds to make them small.
     """
     given, dual = _shortened(problem, alpha)
     alike, of_alike = _shortened(problem, _alike(problem))
-    worse = ~(dual >= of_alike)  # or no number
+    worse = ~(dual >= of_alike)  # or NaN
     better = jnp.where(worse[:, None], alike, given)
     return _start_from(problem, better, jnp.where(worse, of_alike, dual))
 
 
 def _alike(problem: Problem) -> jax.Array:
-    """Equal dual variables, as large as the dual set has them, [n, lanes, m]."""
+    """Equal dual variables, as large as the dual set allows, [n, lanes, m]."""
     rows = rows_of(problem)
     count: Any = problem.classes if problem.members is None else counts(problem, rows.C.dtype)
-    # of sums that are at most C an equal part
+    # where the sum of a row is at most C, each variable is an equal part of C
     each = rows.C / (count - 1) if isinstance(problem.formulation, TopKBeta) else rows.C
     return jnp.where(_variables(problem, rows), each, jnp.zeros((), rows.C.dtype))
 
 
 def _variables(problem: Problem, rows: LaneRows) -> jax.Array:
-    """Whether there is a variable, [n, lanes, m]: not of a row or a class that a lane leaves out."""
+    """Whether there is a variable, [n, lanes, m]: rows and classes that a lane leaves out have none."""
     there = jnp.broadcast_to(rows.there, (*rows.y.shape, problem.classes))
     there &= problem.formulation.exists(there, rows.y)
     return there if problem.members is None else there & problem.members
 
 
 def _shortened(problem: Problem, alpha: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """s α of the largest D with s ≤ 1, and that D: the dual sets hold all shorter ones."""
+    """s α of the largest D with s ≤ 1, and that D; with α the dual sets hold s α too."""
     rows = rows_of(problem)
     V, total = sums_of(problem, rows, alpha), lane_sums(alpha)
     # D(s α) = s Σα − ½ s² (‖V‖² + Σ ridge α²)
@@ -115,14 +117,14 @@ def _shortened(problem: Problem, alpha: jax.Array) -> tuple[jax.Array, jax.Array
 
 @jax.jit
 def continued(problem: Problem, state: State) -> State:
-    """Running lanes that begin at the best dual variables of a state as at given ones.
+    """Running lanes that begin at the best dual variables of a state.
 
-    Where they were in it, and V is that of these features, the steps go on where they were; else the state is
-    that of another problem, and they begin anew.
+    Where these are inside the dual set, and V is that of these features, the steps go on where the state left
+    them. Otherwise the state is of another problem, and the lane begins as from given dual variables.
     """
     form, rows, alpha = problem.formulation, rows_of(problem), state.best_dual
     there = _variables(problem, rows)
-    # the projection; of a set without upper bounds it shortens by a thousandth
+    # the projection onto the dual set; where the set has no upper bounds, it shortens α by a thousandth
     nearest = form.row_map(
         jnp.where(there, form.metric(alpha), -jnp.inf), rows.y, 1e-3 * rows.C, rows.C, problem.k
     )
@@ -142,13 +144,13 @@ def continued(problem: Problem, state: State) -> State:
 
 
 def _start_from(problem: Problem, alpha: jax.Array, dual: jax.Array) -> State:
-    """At dual variables and their D."""
+    """The state at the dual variables `alpha`, whose D is `dual`."""
     form, rows, dtype = problem.formulation, rows_of(problem), alpha.dtype
     V = sums_of(problem, rows, alpha)
     variables = lane_sums(alpha * form.metric(alpha))
     scores = lane_sums(problem.eigenvalue[:, None, None] * V * V)
     rho = 3 * jnp.sqrt(variables / jnp.where(scores > 0, scores, 1))
-    # α = 0, or sums beyond their dtype: the first step of a row of mean length goes to its bound
+    # C where α = 0 or a sum overflows: the first step of a row of mean length then goes to its bound
     rho = jnp.where((scores > 0) & (rho > 0) & jnp.isfinite(rho), rho, jnp.mean(rows.C, axis=(0, 2)))
 
     def number(value):

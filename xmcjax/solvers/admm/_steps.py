@@ -1,18 +1,18 @@
 """The steps of the alternating direction method of multipliers, for every loss and all lanes at once.
 
-One algorithm for all losses, whose row map, a projection, is all that tells one from another, and many
-problems as lanes: folds, a grid of C, sets of classes. Nothing is sequential, which is what a GPU wants. With
-features in the basis of the eigenvectors E of XᵀX, X̃ = X E and X̃ᵀX̃ = diag(λ), a step of a lane is
+One algorithm serves all losses, which differ in their row map alone, a projection. It solves many problems as
+lanes: folds, a grid of C, sets of classes. Nothing is sequential, which is what a GPU wants. With features in
+the basis of the eigenvectors E of XᵀX, X̃ = X E and X̃ᵀX̃ = diag(λ), a step of a lane is
 
     α⁺ = row_map(M α + ρ h, ρ),   h = 1 + linear(X̃ W),   O = −X̃ᵀ coefficients(α⁺),
     Δ = (W + 2 O − V) / (1 + ρ λ),   W ← W − κ Δ,   α ← α + κ (α⁺ − α),   V ← V + κ (O − V),
 
 with the functions of :mod:`xmcjax.solvers._formulations`, V = −X̃ᵀ coefficients(α) and κ = 1.8; W = −V at the
 optimum. Rows that a lane leaves out have α = 0, so that all lanes share the basis. P(W) and D(α⁺) are known
-in every step, and the best of both are kept: a lane ends by its relative gap (P − D)/P. D is that of α⁺,
-shortened where that is better. Where P no longer falls, that of the weights of the best α⁺ counts too,
-around which W may go for long, and that of weights that are a little longer: where C is large the least gain
-above 0, which may be of rounding, costs more than all weights.
+in every step, and the best W and α⁺ are kept: a lane ends by its relative gap (P − D)/P. D is that of α⁺,
+shortened where this raises D. Where P no longer falls, two other weights are tried: those that the best α⁺
+gives, around which W may circle for long, and weights a little longer than W, because with a large C the
+smallest gain above 0, even one made by rounding, costs more than ½ ‖W‖².
 
 Each lane has a ρ of its own: 3 ‖α‖ / ‖XW‖ at first, and multiplied by √r with r = ‖Δα‖² / (ρ² ‖XΔ‖²) every 10
 steps until step 100, every 50 until step 1,000, every 500 until 10,000 and so on, where r is not within
@@ -49,20 +49,20 @@ from xmcjax.solvers.admm._sums import LaneRows, centred, gain_of, lane_sums, pro
 _RELAXED = 1.8
 # Steps from one look at the gap to the next.
 _CHECK = 5
-# ρ is looked at every so many steps, and from each of these steps on after half as many; changes of it that
-# are let be, and the range that it stays in, relative to the first.
+# ρ is looked at every _EARLY steps, and from each step of _DECADES on after half as many steps as that. It
+# stays while r is within a factor _BALANCED of 1, and never leaves a factor _RANGE around the first ρ.
 _EARLY, _DECADES, _BALANCED, _RANGE = 10, (100, 1000, 10_000, 100_000), 1.5, 1e8
-# Steps in float32 without progress after which rounding is taken to be the reason, at least; it may also be
-# four fifths of all steps. Progress is a gap that falls by a tenth, or a dual that rises by a twentieth.
-# Lanes of float64 go as long without any while ρ is far from its best, and end well all the same.
+# Steps in float32 without progress after which rounding is taken to be the reason, or four fifths of all
+# steps where that is more. Progress: the gap falls by a tenth, or the dual objective rises by a twentieth.
+# Lanes of float64 go as long without progress while ρ is far from its best, and converge all the same.
 _IDLE = 800
-# Steps without progress after which the weights of dual variables are tried, and longer ones, and how much
-# longer, in units of the rounding of float32.
+# _TRIED: steps without progress after which the weights of the best α⁺, and longer weights, are tried.
+# _LONGER: how much longer these are, in units of the rounding of float32.
 _TRIED, _LONGER = 20, (8, 64, 512, 4096, 32768)
 
 
 class HParams(NamedTuple):
-    """Of the method.
+    """Hyperparameters of the method.
 
     Example:
         >>> HParams(tol=1e-4).max_steps
@@ -74,7 +74,7 @@ class HParams(NamedTuple):
 
 
 class State(NamedTuple):
-    """Of all lanes.
+    """The state of all lanes.
 
     Example:
         >>> import numpy as np
@@ -93,14 +93,14 @@ class State(NamedTuple):
     best_weights: jax.Array  #: W of the smallest P, [r, lanes, m]
     rho: jax.Array  #: [lanes]
     first_rho: jax.Array  #: [lanes]
-    primal: jax.Array  #: [lanes], the smallest P so far; inf before
+    primal: jax.Array  #: [lanes], the smallest P so far; inf before the first look at the gap
     dual_objective: jax.Array  #: [lanes], the largest D so far
-    gap: jax.Array  #: [lanes], (P − D)/P; inf before
+    gap: jax.Array  #: [lanes], (P − D)/P; inf before the first look
     target: jax.Array  #: [lanes], the part of the tolerance at which a lane ends
     fallen: jax.Array  #: [lanes], the gap at the last progress
-    risen: jax.Array  #: [lanes], D then
-    since: jax.Array  #: int32 [lanes], the step then
-    steps: jax.Array  #: int32 [lanes], made
+    risen: jax.Array  #: [lanes], D at the last progress
+    since: jax.Array  #: int32 [lanes], the step of the last progress
+    steps: jax.Array  #: int32 [lanes], steps made
     status: jax.Array  #: int32 [lanes], of :class:`xmcjax.solvers.Status`
 
 
@@ -109,8 +109,8 @@ class State(NamedTuple):
 def step(problem: Problem, hp: HParams, state: State) -> State:
     """One step of every lane that is running; the others stay as they are.
 
-    In every fifth, and where no more are allowed, it looks at the gap first, and ends there where that is
-    small enough.
+    Every fifth step, and one for which no steps are left, looks at the gap first; the lane ends there where
+    the gap is small enough.
 
     Example:
         >>> import numpy as np
@@ -154,7 +154,7 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
 
 
 def _gains(problem: Problem, rows: LaneRows, scores: jax.Array) -> jax.Array:
-    """h of scores, [n, lanes, m]; −inf of classes that are none of a lane."""
+    """h of scores, [n, lanes, m]; −inf for classes that a lane does not have."""
     h = problem.formulation.gains(scores, rows.y)
     return h if problem.members is None else jnp.where(problem.members, h, -jnp.inf)
 
@@ -162,7 +162,7 @@ def _gains(problem: Problem, rows: LaneRows, scores: jax.Array) -> jax.Array:
 def _of_dual(problem: Problem, rows: LaneRows, state: State, which) -> State:
     """The state with P of the weights that the best dual variables give, where that is smaller.
 
-    Where α has settled W may still go round them.
+    Where α has settled, W may still circle around these weights.
     """
     V = sums_of(problem, rows, state.best_dual)
     losses = problem.formulation.losses(_gains(problem, rows, -product(problem.features, V)), problem.k)
@@ -175,7 +175,7 @@ def _of_dual(problem: Problem, rows: LaneRows, state: State, which) -> State:
 
 
 def _every(steps: jax.Array) -> jax.Array:
-    """From how many steps to how many ρ is looked at."""
+    """The number of steps from one look at ρ to the next."""
     every = jnp.full_like(steps, _EARLY)
     for until in _DECADES:
         every = jnp.where(steps >= until, until // 2, every)
@@ -196,12 +196,12 @@ def _balanced(problem: Problem, state: State, new, delta, which) -> jax.Array:
 
 
 def _looked(problem: Problem, rows: LaneRows, hp: HParams, state: State, h, new, sums, due) -> State:
-    """The state with P and D of these gains and dual variables, and how lanes end by them."""
+    """The state after a look at P and D of the gains `h` and the dual variables `new`; lanes may end."""
     form, dtype = problem.formulation, h.dtype
     norm2, of_rows = lane_sums(state.weights * state.weights), problem.bound.T
 
     def primal_of(factor):
-        """P of so many times the weights."""
+        """P of `factor` times the weights."""
         losses = form.losses(1 + factor[:, None] * (h - 1), problem.k)
         return factor * factor * norm2 / 2 + lane_sums(of_rows * losses)
 
@@ -213,7 +213,7 @@ def _looked(problem: Problem, rows: LaneRows, hp: HParams, state: State, h, new,
     )
     gain, square = gain_of(problem, rows, new), lane_sums(sums * sums)
     factor = one
-    if problem.name != "ovr_squared":  # D(s α) of the best s: the dual sets hold all shorter ones
+    if problem.name != "ovr_squared":  # D(s α⁺) of the best s ≤ 1: the dual sets hold s α⁺ too
         factor = jnp.where(square > gain, gain / jnp.where(square > 0, square, 1), 1)
     dual = factor * (gain - factor * square / 2)
     finite = jnp.isfinite(primal) & jnp.isfinite(dual)

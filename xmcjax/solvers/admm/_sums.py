@@ -13,7 +13,7 @@ from xmcjax.solvers.admm._problem import Problem
 
 
 class LaneRows(NamedTuple):
-    """What a problem says of its rows, in the order of the arrays of the state."""
+    """What a problem says of its rows, with the axes in the order of the arrays of the state."""
 
     y: jax.Array  #: [n, lanes]
     C: jax.Array  #: [n, lanes, 1], 1 for rows that are left out
@@ -28,7 +28,7 @@ def rows_of(problem: Problem) -> LaneRows:
 
 def product(a: jax.Array, b: jax.Array) -> jax.Array:
     """a [p, q] times b [q, lanes, m]."""
-    # features that are all 0 have an empty basis, of which no axis can be left to be inferred
+    # features that are all 0 have an empty basis, where reshape cannot infer the length of an axis
     flat = jnp.matmul(a, b.reshape(b.shape[0], math.prod(b.shape[1:])), precision="highest")
     return flat.reshape(a.shape[0], *b.shape[1:])
 
@@ -40,7 +40,7 @@ def counts(problem: Problem, dtype) -> jax.Array:
 
 
 def centred(problem: Problem, V: jax.Array) -> jax.Array:
-    """With Σ_c w_c = 0 over the classes of a lane, where the formulation has that."""
+    """V with Σ_c w_c = 0 over the classes of a lane, where the formulation has that condition."""
     if not isinstance(problem.formulation, LeeLinWahba):
         return V
     if problem.members is None:
@@ -65,7 +65,7 @@ def lane_sums(a: jax.Array) -> jax.Array:
 
 
 def lane_maxima(a: jax.Array) -> jax.Array:
-    """The largest number of [n, lanes, m] for each lane; 0 of none."""
+    """The largest number of [n, lanes, m] for each lane; 0 where there are no numbers."""
     return jnp.max(a, axis=(0, 2), initial=0)
 
 
