@@ -35,18 +35,18 @@ from scipy.linalg import cho_solve, cholesky
 from xmcjax.solvers._formulations import Formulation
 from xmcjax.solvers._formulations import formulation as formulation_of
 
-# Unknowns that one system may have, and bytes that all arrays may take.
+# _UNKNOWNS: the most unknowns of one system. _BYTES: the most bytes that all arrays together may take.
 _UNKNOWNS, _BYTES = 2400, 1 << 30
-# The part of the way to the nearest bound that a step goes.
+# Part of the way to the nearest bound that a step goes.
 _PART = 0.99
-# Steps below _SHORT bring nothing; so many of them in a row end the method.
+# The method ends after _SHORT_STEPS steps in a row that go less than the part _SHORT of the full step.
 _SHORT, _SHORT_STEPS = 1e-3, 5
-# What is added to the diagonal, which is 1, of a system that rounding has made indefinite: the first that
-# suffices.
+# Where rounding makes a system indefinite, the first of these numbers that makes it definite is added to its
+# diagonal, which is scaled to 1.
 _SHIFTS = (0.0, 1e-14, 1e-12, 1e-10)
-# Dual variables below this part of C are set to 0, the largest part with which the gap stays small enough.
+# Dual variables below a part of C are set to 0 in the end: the first part with which the gap stays small enough.
 _ZEROS = (1e-3, 1e-5, 1e-7)
-# Bytes of products of classes and features that are held at once.
+# Bytes of the products of dual weights and features that are held at once.
 _AT_ONCE = 32 << 20
 
 

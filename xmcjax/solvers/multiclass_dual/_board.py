@@ -1,7 +1,7 @@
-"""Memory that the processes and threads of a run have together where they are on one machine.
+"""Memory that the processes and threads of a run share where they are on one machine.
 
-Two processes of one machine need not send each other what they change: both have the same weights, a place
-where they write down their moves, and one where they meet. The memory has no name in any folder
+Two processes of one machine need not send each other their changes: they share the weights, arrays in which
+they write down their moves, and a gate at which they meet. The memory has no name in any folder
 (``memfd_create`` of Linux), so that nothing is left of it, however a process ends. Where there is no such
 memory, every process is on its own.
 """
@@ -22,36 +22,36 @@ import numpy as np
 from xmcjax.native import Ascent, Gate, aligned_zeros, isa
 from xmcjax.solvers.multiclass_dual._wire import Wire
 
-# Before what is shared stand 16 bytes by which those who open the memory know it, and on lines of their own
-# the gate, the numbers that places tell each other, and the moves of each, so many at a time.
+# Before the weights the memory has a token of _TOKEN bytes by which processes know it, the gate from the byte
+# _GATE on, and from _NUMBERS on the arrays of the places: _TOLD numbers and _MOVES moves per place at a time.
 _TOKEN, _GATE, _NUMBERS, _TOLD, _MOVES = 16, 64, 256, 4, 1 << 14
 _NAME = "xmcjax-weights"
 
 
 class Shared(NamedTuple):
-    """What the processes of one machine have together."""
+    """The memory that the processes of one machine share."""
 
     memory: mmap.mmap | np.ndarray
     near: tuple[int, ...]  #: the places of the processes, this one among them
 
 
 def shared_memory(wire: Wire, size: int, places: int, with_others: bool) -> Shared:
-    """Zeros that this process has together with the others of its machine.
+    """Memory of zeros that this process shares with the others of its machine.
 
-    Every process of the run calls it.
+    Every process of the run makes this call.
 
     Args:
-        wire: to the others.
+        wire: to the other processes.
         size: bytes for the weights.
-        places: of each process, as many as it has threads that take part.
-        with_others: whether processes share it, or only the threads of this one.
+        places: number of places per process, one for each of its threads that take part.
+        with_others: whether processes share the memory, or only the threads of this one.
 
     Raises:
-        MemoryError: there is no room for them.
+        MemoryError: there is no room for the memory.
     """
     machine = _machine() if with_others else b""
     near = [place for place, other in enumerate(wire.gather_parts(machine)) if machine and other == machine]
-    # all make the same calls, those too that are alone on their machine
+    # all processes make the same calls, also one that is alone on its machine
     made = _from_one(wire, near, _head(places * len(near)) + size)
     if made is not None:
         return Shared(made, tuple(near))
@@ -65,14 +65,14 @@ def _head(places: int) -> int:
 
 
 def _machine() -> bytes:
-    """By which processes know that they can open each other's memory; empty where none can."""
+    """A text that is equal for processes that can open each other's memory; empty where none can."""
     try:
         with open("/proc/sys/kernel/random/boot_id", "rb") as file:
             boot = file.read().strip()
         space = os.readlink("/proc/self/ns/pid").encode()
     except OSError:
         return b""
-    # weights lie as the widest vector asks for
+    # the widest vector decides the layout of the weights
     return b"%s %s %d %s" % (boot, space, os.getuid(), str(isa()).encode())
 
 
@@ -101,7 +101,7 @@ def _from_one(wire: Wire, near: list[int], size: int) -> mmap.mmap | None:
 
 
 def _opened(token: bytes, told: str, size: int) -> mmap.mmap | None:
-    """The memory of another process, if it is the one that was told of."""
+    """The memory of another process, if it has the token."""
     if not told:
         return None
     process, file = map(int, told.split())
@@ -117,19 +117,19 @@ def _opened(token: bytes, told: str, size: int) -> mmap.mmap | None:
 
 
 class Board:
-    """Where the places of one machine meet, and the weights that they have together.
+    """Where the places of one machine meet, and the weights that they share.
 
     Args:
         shared: memory of :func:`shared_memory`.
-        places: of each process.
+        places: number of places per process.
         own: this place, by its number in the run.
         dtype: of the weights.
-        look: called now and then while the others are waited for; it raises what ends the wait.
+        look: called now and then while this place waits for others; it raises what ends the wait.
 
     Attributes:
-        near: the places, ascending.
-        own: this place among them, from 0.
-        weights: that they have together.
+        near: the places of this machine, ascending.
+        own: the position of this place in `near`.
+        weights: the weights that the places share.
     """
 
     def __init__(self, shared: Shared, places: int, own: int, dtype: np.dtype, look: Callable[[], None]):
@@ -137,7 +137,7 @@ class Board:
         count, self.own, self._look = len(self.near), self.near.index(own), look
         whole = np.frombuffer(shared.memory, np.uint8)
         self._gate = Gate(whole[_GATE : _GATE + 128].view(np.int64), count)
-        # two by turns: who has met has read what was told before
+        # two arrays in turn: a place that has passed the gate has read the array before
         at = _NUMBERS
 
         def room(kind: type | np.dtype, *shape: int) -> np.ndarray:
@@ -156,7 +156,7 @@ class Board:
         self.weights = whole[_head(count) :].view(dtype)
 
     def gather(self, numbers: list[float]) -> np.ndarray:
-        """What all places have, four numbers at most, in their order; all have come when it returns."""
+        """The numbers of all places, at most four each, in order; returns when all places have called it."""
         told = next(self._told)
         told[self.own, : len(numbers)] = numbers
         while not self._gate.meet():
@@ -164,10 +164,10 @@ class Board:
         return told[:, : len(numbers)].copy()
 
     def sweep(self, point: Ascent, parts: int, tol: float, caution: float) -> float:
-        """The parts of a sweep of all places; the largest violation that this one met.
+        """Makes the parts of a sweep of all places; returns the largest violation that this place met.
 
         Args:
-            point: of this place, with these weights.
+            point: the ascent of this place, at the shared weights.
             parts, tol, caution: of :meth:`xmcjax.native.Ascent.row_part`.
         """
         violation, held = np.zeros(1), np.zeros((), np.int64)

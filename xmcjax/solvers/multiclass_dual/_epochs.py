@@ -1,10 +1,10 @@
 """Dual block coordinate ascent in plain JAX, epoch by epoch, with shrinking.
 
-Alber et al. 2017. A variable that three epochs leave unchanged is dropped (shrinking). When
-what is left has converged, an epoch over everything must confirm it, and the duality gap after it must be
-small enough; else variables are made more accurate. So that a variable dropped too early does not wait for
-the rest to converge to the last digit, everything is visited as well whenever the largest violation of the
-rest has fallen to a tenth of what the last such epoch left.
+Alber et al. 2017. A variable that three epochs leave unchanged is dropped (shrinking). When the others have
+converged, an epoch over all variables must confirm it, and the duality gap after it must be small enough;
+otherwise variables are made more accurate. There is also an epoch over all variables whenever the largest
+violation of those not dropped has fallen to a tenth of what the last such epoch left, so that a variable that
+was dropped too early does not wait until the others have converged to the last digit.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from xmcjax.solvers.multiclass_dual._problem import MulticlassProblem
 
 # Epochs without a change after which a variable is dropped.
 IDLE = 3
-# What rounding may add to a relative gap, in units of the dtype's.
+# What rounding may add to a relative gap, in units of the rounding of the dtype.
 _ROUNDING = 16
-# The part of the violation left by an epoch over everything at which the next one is due.
+# An epoch over all variables is due when the violation has fallen to this part of what the last one left.
 _FALL = 0.1
 
 
@@ -33,7 +33,7 @@ class HParams(NamedTuple):
     """Numbers of the method; all are traced, so none costs a compilation.
 
     Attributes:
-        tol: converged when the relative duality gap is no larger, with what rounding may have added to it.
+        tol: converged when the relative duality gap, plus what rounding may have added, is at most this.
         max_epochs: epochs at most.
         shrinking: whether variables are dropped.
 
@@ -48,7 +48,7 @@ class HParams(NamedTuple):
 
 
 class State(NamedTuple):
-    """After some epochs; the numbers are those of the current W and alpha.
+    """The state after some epochs; the numbers are those of the current W and alpha.
 
     Example:
         >>> import numpy as np
@@ -62,7 +62,7 @@ class State(NamedTuple):
     W: jax.Array  #: [d, m]
     alpha: jax.Array  #: [n, m]
     idle: jax.Array  #: int8 [n, m], epochs since a variable changed, 3 at most
-    key: jax.Array  #: of the orders to come
+    key: jax.Array  #: of the random orders to come
     epoch: jax.Array  #: int32, epochs made
     everything: jax.Array  #: bool, whether the next epoch visits dropped variables too
     eps: jax.Array  #: |projected gradient| up to which a variable stays as it is
@@ -138,7 +138,7 @@ def init(problem: MulticlassProblem, key=None, alpha=None) -> State:
 
     Args:
         problem: as made by :func:`multiclass_problem`.
-        key: of :func:`jax.random.key`: the random orders; None for that of 0.
+        key: of :func:`jax.random.key`, for the random orders; None for the key of 0.
         alpha: dual variables to start from, inside the dual set; None for zero.
 
     Example:
@@ -216,7 +216,7 @@ def _epoch(problem: MulticlassProblem, hp: HParams, state: State) -> State:
     exists = formulation.exists(state.alpha, problem.y)
     everything = state.everything | ~jnp.asarray(hp.shrinking)
     active = exists & (everything | (state.idle < IDLE))
-    # rounding adds up in W: an epoch that may end it all starts from W = weights(α)
+    # rounding adds up in W: an epoch that may be the last one starts from W = weights(α)
     W = jax.lax.cond(state.everything, lambda: weights(problem, state.alpha), lambda: state.W)
     W, alpha = _visits(problem, W, state.alpha, active, order, eps)
 

@@ -5,11 +5,11 @@ The problem of a label, with a feature of value 1 for its bias and costs c_i of 
     min P(w) = ½ ‖w‖² + Σ_i c_i [1 − y_i w·x_i]₊,
     max D(α) = Σ_i α_i − ½ ‖Σ_i y_i α_i x_i‖²,    0 ≤ α_i ≤ c_i.
 
-Native coordinate ascent solves some labels at a time (:class:`xmcjax.native.SeparateAscent`). What it does
-not end goes to other methods, a label at a time: with rows y_i x_i it is a problem of one class. Where
+Native coordinate ascent solves some labels at a time (:class:`xmcjax.native.SeparateAscent`). Labels that it
+does not solve go to other methods one by one: with rows y_i x_i each is a problem of one class. Where
 features are dense, and many for the rows, steps for all rows at once (:mod:`xmcjax.solvers._admm_dense`) come
-next, for which all labels have the eigenvectors of XᵀX; then, up to some number of features, Newton's method
-(:class:`xmcjax.native.Proximal`). What is left goes to all methods of :func:`run`, of two classes.
+next, and all labels share the eigenvectors of XᵀX. Up to some number of features Newton's method follows
+(:class:`xmcjax.native.Proximal`). Labels still unsolved go to :func:`run` as problems of two classes.
 P(w) − D(α), worked out in float64, bounds how far P(w) is from its minimum, whatever rounding did before.
 """
 
@@ -45,13 +45,13 @@ from xmcjax.solvers.multiclass_dual._solve import run
 
 # Bytes of an array of some rows and all labels of a block.
 _BYTES = 16 << 20
-# Part of the tolerance at which ascent ends: what is certified may be a little more.
+# Part of the tolerance at which ascent ends, because the certified gap may be a little larger than its own.
 _MARGIN = 0.9
-# Passes of ascent after which a label goes to steps for all rows at once, and to other methods where there
-# are neither such steps nor Newton's method.
+# Passes of ascent after which a label goes to other methods: _EARLY where steps for all rows at once follow,
+# _PATIENCE where there are neither such steps nor Newton's method.
 _EARLY, _PATIENCE = 60.0, 300.0
-# Times that other methods take up a label again, each with half the tolerance of the last: their gap is that
-# of both classes, of which the one that is kept may have more than its half.
+# How often :func:`run` takes up a label again, each time with half the tolerance: its gap is that of both
+# classes together, and the class that is kept may have more than half of this gap.
 _AGAIN = 3
 
 
@@ -59,9 +59,9 @@ class Labels(NamedTuple):
     """Some labels of a problem.
 
     Attributes:
-        numbers: of them, [k].
-        rows: CSC [n, k] of ones.
-        positive, negative: factors of the costs for rows with and without each, [k].
+        numbers: of the labels, [k].
+        rows: the rows that have each label, CSC [n, k] of ones.
+        positive, negative: factors of the costs for rows with and without each label, [k].
 
     Example:
         >>> Y = sp.csc_array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
@@ -77,13 +77,13 @@ class Labels(NamedTuple):
     negative: np.ndarray
 
     def some(self, which: np.ndarray) -> Labels:
-        """Those at some places."""
+        """The labels at some places."""
         rows = sp.csc_array(self.rows[:, which])
         return Labels(self.numbers[which], rows, self.positive[which], self.negative[which])
 
 
 class LabelSolution(NamedTuple):
-    """Weights of k labels, and numbers of each, [k].
+    """Weights of k labels, and arrays [k] with a number per label.
 
     Example:
         >>> one = Labels(np.array([0]), sp.csc_array([[1.0], [0.0]]), np.ones(1), np.ones(1))
@@ -101,20 +101,20 @@ class LabelSolution(NamedTuple):
 
 
 class _Best:
-    """Dual variables of k labels: those of the first method, and what was better for some.
+    """Dual variables of k labels: those of the first method, and better ones of other methods for some.
 
     Args:
         alpha: CSR of the first method, [n, k].
 
     Attributes:
-        columns: better ones by place, [n, 1] each.
+        columns: the better ones by the place of their label, [n, 1] each.
     """
 
     def __init__(self, alpha: sp.csr_array):
         self._alpha, self.columns = alpha, dict[int, sp.csc_array]()
 
     def of(self, which: np.ndarray) -> sp.csc_array:
-        """Those of labels at some places."""
+        """The dual variables of the labels at some places."""
         alpha = sp.csc_array(self._alpha)
         if not self.columns:
             return alpha[:, which]
@@ -128,10 +128,10 @@ class LabelHinges:
         X: features, CSR or dense [n, d].
         dtype: of the numbers that ascent works with.
         cost: C s of the rows, [n] or [1].
-        bias: whether there is one, regularised as the weight of a feature of value 1.
-        labels: of the whole problem.
+        bias: whether there is a bias, regularised as the weight of a feature of value 1.
+        labels: number of labels of the whole problem.
         tol: relative duality gap at which a label ends.
-        passes: over the rows, that a label makes at most.
+        passes: passes over the rows that a label makes at most.
 
     Example:
         >>> Y = sp.csc_array(np.eye(3, 4))  # no row has label 3
@@ -151,7 +151,7 @@ class LabelHinges:
         self._cost = np.broadcast_to(np.asarray(cost, np.float64), X.shape[0])
         self._bias, self._of, self._tol, self._most = bias, labels, tol, passes
         self._more = native.available() and more_than_ascent(self._X)
-        # bounds are above 0
+        # the methods that take over need bounds above 0
         early = self._more and bool(np.all(self._cost > 0))
         self._steps = passes_of_steps(self._X) if early else 0.0
         self._newton = early and factorised(self._X)
@@ -208,14 +208,14 @@ class LabelHinges:
         best: _Best | None = None,
         found: list[sp.csc_array] | None = None,
     ) -> None:
-        """Takes of two solutions of some labels the smaller P, the larger D, and its dual variables.
+        """Keeps the smaller P, and the larger D with its dual variables, of two solutions of some labels.
 
         Args:
-            ended: of all labels.
-            which: places of those that have another.
-            again: that.
+            ended: the solution of all labels, which changes.
+            which: places of the labels that have another solution.
+            again: the other solution.
             best: dual variables of all labels; None where no method follows.
-            found: those of the other solution, [n, 1] each.
+            found: the dual variables of the other solution, [n, 1] each.
         """
         value, passes = ended.value[which], ended.passes[which] + again.passes
         before, now = value - ended.gap[which], again.value - again.gap
@@ -229,7 +229,7 @@ class LabelHinges:
         ended.status[which] = np.where(gap <= self._tol * value, Status.CONVERGED, again.status)
 
     def _ascended(self, X: sp.csr_array, labels: Labels, most: float) -> tuple[LabelSolution, sp.csr_array]:
-        """After coordinate ascent of some passes at most, with the dual variables [n, k]."""
+        """The solution after at most `most` passes of coordinate ascent, and its dual variables [n, k]."""
         point = native.SeparateAscent(
             X,
             labels.rows,
@@ -246,7 +246,7 @@ class LabelHinges:
         return self._certified(labels, alpha, passes, passes >= most), alpha
 
     def _by_steps(self, labels: Labels, most: np.ndarray) -> tuple[LabelSolution, list[sp.csc_array]]:
-        """Steps for all rows at once, for each label by itself, with its dual variables.
+        """The solution by steps for all rows at once, label by label, and the dual variables of each.
 
         Args:
             labels: k of them.
@@ -271,7 +271,7 @@ class LabelHinges:
     def _by_newton(
         self, labels: Labels, most: np.ndarray, start: sp.csc_array
     ) -> tuple[LabelSolution, list[sp.csc_array]]:
-        """Proximal point steps by Newton's method, for each label by itself, with its dual variables.
+        """The solution by proximal point steps of Newton's method, label by label, and its dual variables.
 
         Args:
             labels: k of them.
@@ -296,7 +296,7 @@ class LabelHinges:
         return self._certified(labels, sp.csr_array(sp.hstack(alpha)), steps, steps > most - 1), alpha
 
     def _rows_of_newton(self) -> sp.csr_array:
-        """The features with all zeros stored where they are dense, which all labels have."""
+        """The features, which all labels share, with their zeros stored too where they are dense."""
         with self._of_basis:
             if self._whole is None:
                 full = not self._dense or self._X.nnz == math.prod(self._X.shape)
@@ -304,7 +304,7 @@ class LabelHinges:
             return self._whole
 
     def _eigenvectors(self) -> Basis:
-        """The basis of the features that all labels have, with the features in it."""
+        """The basis of the features, with the features in it; all labels share it."""
         with self._of_basis:
             if self._basis is None:
                 basis = abandonable(lambda: _admm_dense.basis_of(self._X.toarray()))
@@ -319,13 +319,13 @@ class LabelHinges:
     def _by_one(
         self, labels: Labels, most: np.ndarray, start: sp.csc_array | None = None, again: int = _AGAIN
     ) -> LabelSolution:
-        """A problem of two classes for each label, by all methods that there are.
+        """Solves a problem of two classes per label, by all methods of :func:`run`.
 
         Args:
             labels: k of them.
             most: passes that each may make, [k].
             start: dual variables [n, k] to start from; None for 0.
-            again: times that labels whose own gap is too large are taken up again.
+            again: how often labels whose own gap is too large are taken up again.
         """
         alpha, weights, passes, status = [], [], [], []
         for k in range(len(labels.numbers)):
@@ -338,7 +338,7 @@ class LabelHinges:
                 classes=2,
                 tol=_MARGIN * self._tol / 2 ** (_AGAIN - again),
                 max_epochs=max(1, int(most[k])),
-                # the other class is the same problem with its signs turned
+                # the other class is the same problem with its signs changed
                 start=None if start is None else sp.csr_array(sp.hstack([start[:, [k]]] * 2)),
             )
             alpha.append(sp.csc_array(found.alpha)[:, [0]])
@@ -367,9 +367,9 @@ class LabelHinges:
 
         Args:
             labels: k of them.
-            alpha: [n, k], in their bounds but for rounding.
-            passes: made, [k].
-            over: whether no other was allowed, [k].
+            alpha: [n, k], within their bounds but for rounding.
+            passes: passes made, [k].
+            over: whether no further pass was allowed, [k].
             given: weights that may be better than those of the dual variables, [d, k].
         """
         V = np.zeros((self._X.shape[1], len(labels.numbers)))
@@ -396,7 +396,7 @@ class LabelHinges:
         gap = np.maximum(value - dual, 0)
         status = np.full(len(value), Status.STALLED)
         status[over] = Status.MAX_STEPS
-        status[gap <= self._tol * value] = Status.CONVERGED  # no NaN is
+        status[gap <= self._tol * value] = Status.CONVERGED  # false for NaN
         status[~(np.isfinite(value) & np.isfinite(dual))] = Status.NONFINITE
         return LabelSolution(W, passes.copy(), value, gap, status)
 
@@ -425,7 +425,7 @@ class LabelHinges:
 
 
 def _whole(X: sp.csr_array) -> sp.csr_array:
-    """The same with all zeros stored: rows of all features are multiplied faster."""
+    """X with its zeros stored too, because rows with all features are multiplied faster."""
     n, d = X.shape
     index = _sparse.index_type(n, d, n * d)
     ends = np.arange(0, n * d + 1, d, dtype=index) if d else np.zeros(n + 1, index)

@@ -31,9 +31,9 @@ from xmcjax.solvers.multiclass_dual._problem import check_limits, checked_featur
 from xmcjax.solvers.multiclass_dual._solve import Solution
 
 _FORM = Ranking()
-# Passes of ascent after which steps for all rows at once take over, where there are such, with dense features
-# and with few sparse ones, whose passes cost little. Epochs in plain JAX before that, and of
-# one compiled call.
+# Passes of ascent after which steps for all rows at once take over: _PATIENCE with dense features,
+# _LONG_PATIENCE with sparse ones, of which passes cost little, where rows or features are at most _FEW.
+# _EPOCHS: epochs in plain JAX before these steps. _CALL: epochs of one compiled call.
 _PATIENCE, _LONG_PATIENCE, _FEW = 50, 300, 200
 _EPOCHS, _CALL = 30, 5
 
@@ -56,8 +56,8 @@ def run_multilabel(
 
         min_W  P = ½ ‖W‖² + Σ_i C_i [1 + max_{N_i} z_i − min_{Y_i} z_i]₊,   z_i = Wᵀ x_i,
 
-    Y_i the labels of row i and N_i the others (Lapin, Hein and Schiele 2018, SVM^ML). With one label a row it
-    is the SVM of Crammer and Singer. Rows without a label, or with all, have no loss.
+    Y_i the labels of row i and N_i the others (Lapin, Hein and Schiele 2018, SVM^ML). With one label per row
+    it is the SVM of Crammer and Singer. Rows without a label, or with all, have no loss.
 
     Args:
         X: finite features [n, d], dense or scipy.sparse. Rows of zeros and equal rows are legal.
@@ -66,22 +66,22 @@ def run_multilabel(
         tol: relative duality gap (P − D)/P at which training ends, 1e-3 by default; worked out in float64
             from the dual variables and the weights that are returned. Where their rounding to float32 keeps
             it above `tol`, the status is STALLED.
-        max_epochs: epochs at most. Natively one that leaves out rows counts as its share, and of steps for
-            all rows at once, which dense or few features may need, ten count as one.
+        max_epochs: epochs at most. A native epoch that leaves out rows counts as its share. Ten steps for all
+            rows at once, which dense or few features may need, count as one epoch.
         seed: of the random orders.
-        backend: "native", the C++ kernels; "jnp", plain JAX; "auto", native where that is to be had and the
-            default device is a CPU.
-        threads: of the native kernels. They change no bit.
+        backend: "native", the C++ kernels; "jnp", plain JAX; "auto", native where the library is built and
+            the default device is a CPU.
+        threads: of the native kernels. Their number changes no bit of the result.
         start: dual variables [n, L] to start from, of an earlier solution; what does not fit the labels or C
             is left out or shortened. None for 0.
-        observe: called every few passes with how far it is, as of :func:`run`; or None.
+        observe: called with the progress every few passes, as by :func:`run`; or None.
 
     Returns:
         As of :func:`run`. Dual variables are ≥ 0 for the labels of a row and ≤ 0 for others: W = Xᵀ α.
 
     Raises:
         ValueError: values of X that are not finite, rows whose squares overflow; Y of another
-            shape, or of which no row has a label and lacks one; C, `tol`, `max_epochs`, `threads` or a start
+            shape, or without a row that has a label and lacks one; C, `tol`, `max_epochs`, `threads` or start
             out of range; native kernels asked for where there are none.
         TypeError: arguments of another kind.
 
@@ -218,9 +218,9 @@ def _epochs(rows: Rows, own, costs, norms2, alpha, weights, key, count):
         z = rows.scores(block, weights)[0]
         q = jnp.where(norms2[i] > 0, norms2[i], 1)
         least, most = jnp.min(jnp.where(own[i], z, jnp.inf)), jnp.max(jnp.where(own[i], -jnp.inf, z))
-        # b = α + h / ‖x‖², less (1/2 − least)/‖x‖² of Y and (−1/2 − most)/‖x‖² of N
+        # b = α + h / ‖x‖², less (1/2 − least)/‖x‖² for labels of Y and (−1/2 − most)/‖x‖² for those of N
         b = alpha[i] + (jnp.where(own[i], least, most) - z) / q
-        # of a row of zeros any α with s = C is best
+        # for a row of zeros any α with s = C is best
         apart = jnp.where(norms2[i] > 0, (1 + most - least) / q, 4 * costs[i])
         new = nearest(b, own[i], costs[i], apart)
         return (alpha.at[i].set(new), rows.add(block, weights, (new - alpha[i])[None])), None

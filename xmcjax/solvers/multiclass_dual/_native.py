@@ -19,56 +19,58 @@ from xmcjax.solvers._formulations import formulation as formulation_of
 from xmcjax.solvers._progress import ALL_ROWS, ASCENT, Observe, Progress
 from xmcjax.solvers._search import Ended, Longer, Passes, Search, ascended
 
-# Passes over all instances, the shares of shrunk ones added up, after which another method takes over: for
-# each class and at most where ascent over instances may come to the end first, because a step for all rows at
-# once takes longer the more classes there are; and elsewhere. The other method keeps a share of the passes
-# that are allowed.
+# Passes of ascent after which another method takes over; a pass that leaves out shrunk instances counts as
+# its share. Where ascent over instances may converge first, because ADMM steps take longer the more classes
+# there are: _CLASS_PATIENCE per class, _LONG_PATIENCE at most. Elsewhere: _PATIENCE. The other method keeps a
+# share of the passes that are allowed.
 _CLASS_PATIENCE, _LONG_PATIENCE, _PATIENCE = 10.0, 1000.0, 25.0
-# The same of one against the rest, at least, and features of dense rows up to which systems of Newton's
-# method are small beside those of the alternating direction method.
+# For one-vs-rest: _SEPARATE_PATIENCE is the least number of such passes, _SEPARATE_FEW the number of features
+# up to which the systems of Newton's method are small beside those of ADMM.
 _SEPARATE_PATIENCE, _SEPARATE_FEW = 60.0, 128
-# Of these formulations ascent ends early where features are dense: after so many passes, and as many more as
-# take `_OF_SYSTEM` times as long as the system of steps for all rows at once. These follow, or Newton's
-# method where one of its systems has so many unknowns at most.
+# With dense features, ascent of these formulations ends after _EARLY passes and as many more as take
+# _OF_SYSTEM times as long as making the system of the ADMM steps. ADMM steps follow, or Newton's method where
+# one of its systems has at most _UNKNOWNS unknowns.
 _EARLY = {"cs": 8.0, "ovr": 8.0, "ovr_squared": 8.0, "llw": 4.0}
 _UNKNOWNS = {"cs": 80, "ovr": 32, "ovr_squared": 0}
 _OF_SYSTEM = 3.0
-# With many classes ascent of Crammer-Singer has the passes that take as long as `_OF_STEPS` steps for all
-# rows at once, if these passes are `_MANY` or more, and rows and features `_LEAST` or more. A pass is taken
-# to cost n (d m + `_ROW`) multiplications, a step n m `_VARIABLE`. Dual variables whose gap is above `_FAR`
-# after so many passes are a worse start of the steps than 0.
+# With many classes ascent of Crammer-Singer has the passes that take as long as _OF_STEPS ADMM steps, if
+# these are at least _MANY passes, and rows and features are at least _LEAST. A pass is taken to cost n (d m +
+# _ROW) multiplications, a step n m _VARIABLE. Where the gap is above _FAR after these passes, the dual
+# variables are a worse start of the ADMM steps than 0.
 _OF_STEPS, _MANY, _LEAST, _FAR = 250.0, 100.0, 32, 0.01
 _ROW, _VARIABLE = 12_000.0, 140.0
-# Passes that they have before Newton's method: where that costs little, or features are sparse; with dense
-# features of one against the rest, where it takes about as long; and elsewhere the share of all passes, which
-# ascent has too where one stands against the rest and features are sparse.
+# Passes of ADMM steps before Newton's method: _OF_CLASSES for one-vs-rest with dense features, where Newton's
+# method takes about as long; else _BRIEF where Newton's method costs little or features are sparse; else the
+# share _HALF of all passes. Ascent and ADMM of one-vs-rest with sparse features have this share together.
 _BRIEF, _OF_CLASSES, _HALF = 200.0, 100.0, 0.5
-# Passes, times entries and by d³, that take as long as the Newton steps that follow: twenty, as a rule.
+# _FACTOR d³ / (entries of X) passes take as long as the Newton steps that follow, of which there are about
+# twenty.
 _FACTOR = 0.25
 #: Share of all passes that ascent has at most where another method follows.
 SHARE = 0.8
-# Features of Lee-Lin-Wahba up to which a system for each class is factorised, and bytes that the factors of
-# all classes may take.
+# For Lee-Lin-Wahba: _FEW is the number of features up to which a system per class is factorised, _FACTORS the
+# bytes that the factors of all classes may take.
 _FEW, _FACTORS = 64, 1 << 30
-# Share of the features that are not zero from which on they are taken to be dense.
+# Share of nonzero entries from which on features are taken to be dense.
 _DENSE = 0.25
-# Steps of the alternating direction method that count as a pass, with sparse features.
+# ADMM steps that count as a pass, with sparse features.
 _SPARSE_STEPS = 4
-# Unknowns of a system that may be factorised. Where there are steps for all rows at once too, Newton's method
-# comes first if the square of the unknowns is so many times the number of rows at most, in one system of all
-# classes and in that of one class; or if it is so small that a factor costs next to nothing.
+# _DIRECT: unknowns up to which a system is factorised. Where ADMM steps are possible too, Newton's method
+# comes first if the square of its unknowns is at most _COUPLED_ROWS times the number of rows, or at most
+# _COUPLED_SQUARE, where a factor costs next to nothing. _CENTRED_ROWS and _CENTRED_SQUARE: the counterparts
+# for Lee-Lin-Wahba, with a system per class.
 _DIRECT, _COUPLED_ROWS, _CENTRED_ROWS = 1200, 60, 1 / 20
 _COUPLED_SQUARE, _CENTRED_SQUARE = 1 << 14, 1 << 10
-# The same of one label.
+# The counterpart of _COUPLED_ROWS for one label against the rest.
 _LABEL_ROWS = 10
-# With dense features the interior-point method serves these formulations. Steps for all rows at once, which
-# come before, have the passes that are expected to take as long: per dual variable a pass is taken to cost
-# _BESIDE + d, and the whole method _INSIDE times the multiplications of a step and _OF_ENTRY more.
+# With dense features the interior-point method serves _INSIDE_FORMULATIONS. ADMM steps, which come before it,
+# have as many passes as are expected to take as long: per dual variable a pass is taken to cost _BESIDE + d,
+# and the whole method _INSIDE times the sum of the multiplications of one of its steps and _OF_ENTRY.
 _INSIDE_FORMULATIONS = ("ww", "cs", "llw", "ovr")
 _INSIDE, _OF_ENTRY, _BESIDE = 3.0, 3000.0, 80.0
 # What proximal point steps and those of the interior-point method are called.
 _NEWTON, _INTERIOR = "Newton's method", "the interior-point method"
-# Proximal point steps in a row that may bring nothing before rounding is taken to be the reason.
+# Proximal point steps in a row without a gain after which rounding is taken to be the reason.
 FAILURES = 4
 
 
@@ -153,7 +155,7 @@ class Methods:
         return self._most - self._passes.visited - self._newton_steps
 
     def _made(self) -> float:
-        """Those that were made."""
+        """Passes and Newton steps that were made."""
         return self._most - self._left()
 
     def _reason(self, patience: float) -> str:
@@ -191,7 +193,7 @@ class Methods:
     def _ascent_goes_on(self) -> bool:
         """Whether ascent goes on beyond its passes where its end is near.
 
-        Of Lee-Lin-Wahba with dense features one takes about as long as of steps for all rows at once.
+        For Lee-Lin-Wahba with dense features it does not: its passes take about as long as those of ADMM.
         """
         return not (self._separate or (self._formulation == "llw" and self._splits))
 
@@ -205,7 +207,7 @@ class Methods:
         if self._separate:
             point = SeparateAscent.of_classes(*problem, dense=multiplied_densely(rows), **self._shared)
         else:
-            # with the mean fixed, dual variables of Lee-Lin-Wahba move an m-th of the way
+            # with a fixed mean of the weights, dual variables of Lee-Lin-Wahba would move 1/m of the way
             point = (CentredAscent if self._formulation == "llw" else Ascent)(*problem, **self._shared)
             longest = Longer(point, rows, self._y, self._formulation, self._C, tol) if longer else None
         ended, self._violation = ascended(
@@ -250,7 +252,7 @@ class Methods:
         return Ended(found.alpha, found.gap, found.W)
 
     def _admm(self, tol: float, alpha: sp.csr_array, end: float) -> Ended:
-        """The alternating direction method of multipliers, until so many passes are made at most."""
+        """The alternating direction method of multipliers, until `end` passes are made at most."""
         if self._steps is None:
             if self._long_patience and self._search.gap > _FAR:
                 alpha = sp.csr_array((0, 0))  # stands for 0
@@ -261,7 +263,7 @@ class Methods:
         return ended
 
     def _sparse_admm(self, rows: sp.csr_array, tol: float, alpha: sp.csr_array) -> Ended:
-        """The same for Lee-Lin-Wahba with sparse features; ascent where its system has no room."""
+        """ADMM for Lee-Lin-Wahba with sparse features; ascent where the system does not fit into memory."""
         order = _admm_sparse.by_frequency(rows)
         ordered = canonical(rows[:, order])
         point = Splitting(*self._problem(ordered), **self._shared)
@@ -282,7 +284,7 @@ class Methods:
         )
         try:
             found = _admm.steps(split, self._C, tol, most, told)
-        except np.linalg.LinAlgError:  # numbers that overflow, or their rounding, leave no factor
+        except np.linalg.LinAlgError:  # there is no factor, by overflow or rounding
             return self._ascent(rows, tol, alpha, np.inf)
         self._passes.visited += found.steps / _SPARSE_STEPS
         W = np.empty_like(found.W)
@@ -297,7 +299,7 @@ class Methods:
             return d * self._m <= _DIRECT
         if self._separate:
             return factorised(self._rows)
-        # of Lee-Lin-Wahba the factors of all classes are kept
+        # for Lee-Lin-Wahba the factors of all classes are kept
         return d <= _FEW and 8 * self._m * d * d <= _FACTORS
 
     @property
@@ -341,8 +343,8 @@ class Methods:
     def _before_newton(self) -> float:
         """Passes that steps for all rows at once have before Newton's method or the interior-point method.
 
-        They are few where it costs little, or where features are sparse, and those of very different sizes
-        need it.
+        They are few where Newton's method costs little, and where features are sparse, because sparse
+        features of very different sizes need it.
         """
         if self._inside:
             (n, d), m = self._X.shape, self._m
@@ -360,7 +362,7 @@ class Methods:
         if self._splits_late and not self._small:
             return min(_LONG_PATIENCE, SHARE * self._most)
         if self._splits and self._formulation in _EARLY:
-            # n d r + r³/3 products of matrices, of which 25 take as long as one of the n d m of a pass
+            # n d r + r³/3 multiplications of dense matrices; 25 take as long as one of the n d m of a pass
             (n, d), r = self._X.shape, min(self._X.shape)
             more = _OF_SYSTEM * (r + r**3 / max(3 * n * d, 1)) / (25 * self._m)
             return _EARLY[self._formulation] + max(min(more, SHARE * self._most), self._long_patience)
@@ -377,8 +379,8 @@ class Methods:
         if self._formulation != "cs" or not self._splits or min(self._X.shape) < _LEAST:
             return 0.0
         passes = _OF_STEPS * _VARIABLE * self._m / (self._m * self._X.shape[1] + _ROW)
-        passes = min(passes, _HALF * self._most)  # the steps need some too
-        # what is given to start from may be near the end already
+        passes = min(passes, _HALF * self._most)  # the steps need some passes too
+        # dual variables that are given may be near the optimum already
         return passes if passes >= _MANY and not self._search.start.size else 0.0
 
     @property
@@ -388,10 +390,10 @@ class Methods:
 
     @property
     def _splits_late(self) -> bool:
-        """The same where the features are sparse, of Weston-Watkins, Crammer-Singer and one against the rest.
+        """Whether ADMM steps follow with sparse features, few enough for one system; not for Lee-Lin-Wahba.
 
-        Ascent, which mostly ends there, has nearly all passes before where weights are many. Of one against
-        the rest Newton's method is faster with few features for the rows.
+        Ascent mostly converges there, and has nearly all passes before where weights are many. For
+        one-vs-rest Newton's method is faster where features are few for the number of rows.
         """
         if self._formulation == "llw" or multiplied_densely(self._rows) or not self._fits:
             return False
@@ -400,7 +402,7 @@ class Methods:
 
     @property
     def _splits_last(self) -> bool:
-        """The same of one against the rest, where Newton's method comes before and may end too early."""
+        """Whether ADMM steps come last: for one-vs-rest, where Newton's method may have ended too early."""
         late = self._splits or self._splits_late
         return self._separate and self._direct and not late and self._fits
 
@@ -415,7 +417,7 @@ class Methods:
 
 
 def multiplied_densely(rows: sp.csr_array) -> bool:
-    """Whether products with rows of all features are cheaper than with those that are not zero."""
+    """Whether products with whole rows are cheaper than products with their nonzero features alone."""
     return rows.nnz >= _DENSE * rows.shape[0] * rows.shape[1]
 
 
@@ -426,7 +428,7 @@ def factorised(rows: sp.csr_array) -> bool:
 
 def passes_before_newton(rows: sp.csr_array, most: float) -> float:
     """Passes of ascent, about `most` at most, before Newton's method of one against the rest."""
-    # a Newton step factorises d³/3 for each class, several times as fast as a pass reads entries of X
+    # a Newton step makes d³/3 multiplications per class, several times as fast as a pass reads entries of X
     passes = _FACTOR * rows.shape[1] ** 3 / max(rows.nnz, 1)
     return max(_SEPARATE_PATIENCE, min(passes, _LONG_PATIENCE, most))
 
@@ -440,8 +442,8 @@ def more_than_ascent(rows: sp.csr_array) -> bool:
 def passes_of_steps(rows: sp.csr_array) -> float:
     """Passes at most that steps for all rows at once have for one label against the rest.
 
-    They are none where features are sparse or too many, and where systems of Newton's method are so small
-    that it comes before; some where it comes after.
+    There are none where features are sparse or too many, or where the systems of Newton's method are so small
+    that it comes first. There is a limit where Newton's method follows.
     """
     n, d = rows.shape
     if not (multiplied_densely(rows) and _admm_dense.fits(n, d, 1)):
@@ -452,7 +454,7 @@ def passes_of_steps(rows: sp.csr_array) -> float:
 
 
 def described(search: Search, violation: float, left: float, formulation: str | Formulation) -> dict:
-    """The fields of ``Solution`` that follow from a search that has ended with so many passes left."""
+    """The fields of ``Solution`` that follow from a search that has ended with `left` passes left."""
     found = search.found
     n, m = found.alpha.shape
     variables = n * (m - (not formulation_of(formulation).has_own))

@@ -67,7 +67,7 @@ class Checked(NamedTuple):
 
 
 def check_problem(X, y, formulation: str, C, classes: int | None = None) -> Checked:
-    """The parts of a problem; what is wrong is said here.
+    """Checks the parts of a problem, and returns them.
 
     Raises:
         ValueError: see :func:`multiclass_problem`.
@@ -105,7 +105,7 @@ def checked_features(X, C, zeros: bool = False) -> tuple[Any, float | np.ndarray
         zeros: whether C may be 0 for some rows.
 
     Raises:
-        TypeError, ValueError: see there.
+        TypeError, ValueError: see :func:`multiclass_problem`.
     """
     X = _sparse.matrix(X)
     if X.ndim != 2:
@@ -181,7 +181,7 @@ def multiclass_problem(
         2
     """
     X, y, classes, C = check_problem(X, y, formulation, C, classes)
-    with on_host():  # of instances that are visited one after another
+    with on_host():  # because instances are visited one after another
         op = linops.make(X, backend=backend, threads=threads)
     norms2 = op.row_norms2()
     check_squared_norms(norms2)

@@ -2,8 +2,8 @@
 
 For Weston-Watkins and Crammer-Singer every process has some of the rows (:mod:`._row_places`). For
 Lee-Lin-Wahba every process has some of the classes; the mean of the weights is brought up to date after each
-tenth of an epoch by one sum over the processes, [d] (Alber et al. 2017, Algorithm 3). One against the rest
-needs nothing of the others.
+tenth of an epoch by one sum over the processes, [d] (Alber et al. 2017, Algorithm 3). For one-vs-rest every
+process has some of the classes too, and needs nothing of the others.
 
 Every process has X and y whole.
 """
@@ -63,15 +63,15 @@ def run_over_mesh(
         X, y, formulation, C, tol, seed, shrinking: of :func:`run`.
         mesh: of one axis, with one device of every process of ``jax.distributed``.
         max_epochs: epochs at most; one that leaves out shrunk instances counts for its share.
-        threads: of each process, the same in all. One-vs-rest and Lee-Lin-Wahba share their classes among
-            them, and come out the same to the bit. For Weston-Watkins and Crammer-Singer over several
-            processes each thread is a place as a process is: p processes of t threads make what p t processes
-            make, but for rounding over several machines. They are fewer where there are too few rows for so
-            many. With fewer than 64 classes, or a class of more than 3 / (8 p) of the rows, every process
+        threads: of each process, the same in all. One-vs-rest and Lee-Lin-Wahba divide their classes among
+            the threads, whose number changes no bit. For Weston-Watkins and Crammer-Singer over several
+            processes each thread takes part as a process does: p processes of t threads compute what p t
+            processes compute, but for rounding over several machines. Fewer threads take part where rows are
+            too few. With fewer than 64 classes, or a class of more than 3 / (8 p) of the rows, every process
             solves the whole problem.
-        share_weights: whether processes of one machine have the weights of Weston-Watkins and Crammer-Singer
-            together, in memory that Linux gives them; False has them send messages as those of different
-            machines do, which shows on one machine what that costs.
+        share_weights: whether processes of one machine share the weights of Weston-Watkins and
+            Crammer-Singer, in memory that Linux gives them. If False they send messages as processes of
+            different machines do, which shows on one machine what messages cost.
 
     Returns:
         As :func:`run`. The logger ``xmcjax.solvers.multiclass_dual`` says in its INFO what each process held
@@ -82,7 +82,7 @@ def run_over_mesh(
             Lee-Lin-Wahba and one-vs-rest.
         Disagreement: a ValueError; processes were given different arguments, and all of them say which.
         PeerError: a RuntimeError; another process failed, was killed or stopped. It comes within a minute
-            and names the process. This one then exits with status 1, whatever the others do.
+            and names the process. The process that raises it then exits with status 1, whatever others do.
 
     Example:
         >>> import jax
@@ -114,7 +114,7 @@ def run_over_mesh(
         peers.agree(lambda: facts | {"X": given(X), "y": given(y)})
         league = _league(wire, (X, y, m, formulation, C), seed, threads, share_weights)
         passes, violation = Passes(), np.inf
-        # the processes go on together, or none of them
+        # all processes go on, or none does
         share = Share(wire.place, wire.count, wire.total)
         search = Search(
             X,
@@ -158,7 +158,7 @@ def run_over_mesh(
 
 
 def _league(wire: Wire, problem: tuple, seed: int, threads: int, share_weights: bool):
-    """What this process has of the problem, with the way to the others."""
+    """The part of the problem that this process has, with the way to the other processes."""
     _, y, m, formulation, _ = problem
     if formulation in ("ww", "cs"):
         # as many threads as there are rows for
@@ -173,7 +173,7 @@ def _league(wire: Wire, problem: tuple, seed: int, threads: int, share_weights: 
 
 
 class _Alone:
-    """The whole problem in every process, of which that of the first counts."""
+    """The whole problem in every process; what the first process finds counts."""
 
     def __init__(self, wire: Wire, problem: tuple, seed: int, threads: int):
         self._wire = wire
@@ -183,14 +183,14 @@ class _Alone:
         self, accuracy: Accuracy, shrinking: bool, passes: Passes, left: Callable[[], float]
     ) -> Assessment:
         found = ascend(self.point, accuracy, shrinking, passes, left)
-        # that of a machine with other vectors may differ by rounding
+        # what a machine with other vector instructions finds may differ by rounding
         numbers = np.array([*found, passes.sweeps, passes.visited, passes.shrunk])
         primal, dual, worst, *made = self._wire.gather(numbers)[0].tolist()
         passes.sweeps, passes.visited, passes.shrunk = int(made[0]), made[1], made[2]
         return Assessment(primal, dual, worst)
 
     def alpha(self) -> sp.csr_array:
-        """The dual variables, on the first process; of the others none."""
+        """The dual variables, on the first process; none on the others."""
         return self.point.alpha if not self._wire.place else sp.csr_array(self.point.shape)
 
 
@@ -249,7 +249,7 @@ class _Shares:
 
 def _bytes_of_weights(league) -> int:
     places = league.leagues if isinstance(league, Together) else [league]
-    if isinstance(places[0], RowPlaces):  # which the threads of a process have together
+    if isinstance(places[0], RowPlaces):  # the threads of a process share the weights
         places = places[:1]
     return sum(one.point.weights.nbytes for one in places)
 
@@ -259,7 +259,7 @@ def _bytes_of(alpha: sp.csr_array) -> int:
 
 
 def _gathered(wire: Wire, alpha: sp.csr_array) -> sp.csr_array:
-    """The dual variables of all processes, no two of which have the same."""
+    """The dual variables of all processes; each is on one process."""
     entries = alpha.tocoo()
     layout = np.dtype([("row", np.int32), ("column", np.int32), ("value", np.float64)])
     own = np.zeros(alpha.nnz, layout)

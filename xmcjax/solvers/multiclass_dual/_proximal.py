@@ -11,7 +11,7 @@ has the smooth and strongly convex dual
 an augmented Lagrangian of the primal, whose inner maximiser is a projection, a(W). ∇ψ = W − Xᵀ
 coefficients(a(W)) is piecewise linear; its generalised Hessian I + Σ_J b bᵀ takes in only the variables J
 strictly inside the dual set, so that few instances count. At the minimum α⁺ = a(W), and no projected
-gradient of the original dual is larger than |α⁺ − α|/σ ≤ C/σ: a few steps with σ growing end it.
+gradient of the original dual is larger than |α⁺ − α|/σ ≤ C/σ: a few steps with growing σ suffice.
 
 Rockafellar, "Augmented Lagrangians and applications of the proximal point algorithm in convex
 programming", 1976; Yan and Li, "An efficient augmented Lagrangian method for support vector machine", 2020.
@@ -36,7 +36,7 @@ _FAR = 1e3
 
 
 class Proximal(NamedTuple):
-    """After a proximal point step.
+    """The state after a proximal point step.
 
     Example:
         >>> import numpy as np
@@ -59,7 +59,7 @@ class Proximal(NamedTuple):
 
 
 def start(problem: MulticlassProblem, alpha) -> Proximal:
-    """From dual variables inside the dual set; rows of zeros get the best ones, which do not depend on W."""
+    """The state at dual variables in the dual set; rows of zeros get their best ones, whatever W is."""
     form, y, C = problem.formulation, problem.y, problem.C_of_classes
     alpha = jnp.asarray(alpha)
     best, _ = form.prox(form.gains(jnp.zeros_like(alpha), y), alpha, y, _FAR * jnp.max(problem.C), C)
@@ -68,13 +68,13 @@ def start(problem: MulticlassProblem, alpha) -> Proximal:
     found = certificate(problem, W, alpha)
     violation = jnp.max(found.violation)
     zero = jnp.int32(0)
-    # the first step is to bring the violation to a third of the margin, or of what it is
+    # the first step is to bring the violation to a third of what it is, or of the margin 1 where it is larger
     sigma = 3 * jnp.max(problem.C) / jnp.clip(violation, jnp.finfo(W.dtype).eps, 1)
     return Proximal(W, alpha, sigma, zero, zero, violation, found.dual, zero)
 
 
 def step(problem: MulticlassProblem, tol, state: Proximal, most=MAX_NEWTON) -> Proximal:
-    """One proximal point step, of so many Newton steps at most.
+    """One proximal point step, of `most` Newton steps at most.
 
     α stays as it is where rounding leaves nothing to gain.
     """
@@ -172,8 +172,9 @@ begin, advance = jax.jit(start), jax.jit(step)
 
 
 def _root(derivative, slope):
-    """t in (0, 1] where a monotone derivative, `slope` < 0 at 0, is half as large, or 1 if it is still
-    negative there; 0 for none.
+    """t in (0, 1] where a monotone derivative, `slope` at t = 0, has half the absolute value of `slope`.
+
+    1 if the derivative is still negative there; 0 if `slope` is not negative.
     """
     zero, one = jnp.zeros_like(slope), jnp.ones_like(slope)
     at_one = derivative(one)

@@ -1,21 +1,21 @@
-"""Weston-Watkins and Crammer-Singer over several processes and threads, which are places.
+"""Weston-Watkins and Crammer-Singer over several processes and threads, each of which is called a place.
 
 Every place has the dual variables of the rows of some classes. A sweep has parts. In a part each place
-visits some of its rows at weights that stay as they are, so that rows of one part do not know of each other;
-then the changes of all of them are made in the weights: w_y += δ x, w_c −= δ x. Places of one machine have
-the weights together, and each makes the changes in some of the classes (:mod:`._board`), those of its rows:
-neighbouring classes are alike as a rule, so that a core reads again what it has written. Places of other
-machines are told the changes, a row, a class and a number each.
+visits some of its rows at weights that stay as they are, so that visits of one part do not see each other's
+changes. Then all these changes are made in the weights: w_y += δ x, w_c −= δ x. Places of one machine share
+the weights, and each makes the changes of some classes (:mod:`._board`), mostly those of its own rows:
+neighbouring classes are alike as a rule, so that a core rereads what it has written. Places of other
+machines are told the changes, as a row, a class and a number each.
 
-What one visit gains is certain, Σ_c δ_c h_c − ½ ‖x‖² (Σ δ_c² + (Σ δ_c)²) with h_c = 1 + z_c − z_y. What rows
-of one part gain together is so where they have little in common. Where the dual objective falls, there are
-more parts from then on, and in the end shorter steps, for which ‖x‖² is taken to be larger: by a factor of as
-many rows as there are in a part, with which the objective cannot fall (Ma et al., "Adding vs. averaging in
-distributed primal-dual optimization", 2015).
+The gain of a visit is certain, Σ_c δ_c h_c − ½ ‖x‖² (Σ δ_c² + (Σ δ_c)²) with h_c = 1 + z_c − z_y. The gain of
+all rows of a part together is certain only where they have little in common. Where the dual objective falls,
+sweeps have more parts from then on, and in the end shorter steps, for which ‖x‖² is taken to be larger, by a
+factor of up to the number of rows of a part, with which the objective cannot fall (Ma et al., "Adding vs.
+averaging in distributed primal-dual optimization", 2015).
 
-Alber et al. 2017 have bundles of classes in the place of rows: two bundles play each other, as threads of one
+Alber et al. 2017 divide bundles of classes instead of rows: two bundles play each other, as threads of one
 process do here, and an instance is visited in every match that has some of its classes. Where rows have few
-features a visit costs as much in each of these as it costs once, so that two processes took as long as one.
+features, each of these visits costs as much as one visit for all classes: two processes took as long as one.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from xmcjax.solvers.multiclass_dual._schedule import bundles_of
 from xmcjax.solvers.multiclass_dual._threads import ThreadWire
 from xmcjax.solvers.multiclass_dual._wire import Wire
 
-# Rows of the largest class that are visited at once, about; rows of a place in a part, at least; and parts of
-# a sweep, at least if there are rows for so many, and at most.
+# _ALIKE: rows of the largest class in a part, about. _LEAST: rows of a place in a part, at least. _PARTS:
+# parts of a sweep, at least, where rows suffice for so many. _MOST: parts of a sweep, at most.
 _ALIKE, _LEAST, _PARTS, _MOST = 3, 8, 32, 1024
-# Bundles of neighbouring classes of each place: few, so that most weights that a row needs are its own.
+# Bundles of neighbouring classes per place: few, so that a place itself changes most weights that it reads.
 _BUNDLES = 8
-# Classes of which there are too few: most rows then have the classes of most others on their lists.
+# Least number of classes for places: with fewer, most rows have the classes of most others on their lists.
 _FEW = 64
-# How many times as many parts there are, or as short steps, where the dual objective has fallen by more than
-# so many times the rounding.
+# Where the dual objective has fallen by more than _ROUNDING times its rounding, a sweep has _CAREFUL times as
+# many parts, or steps are shorter by that factor.
 _CAREFUL, _ROUNDING = 3, 100
 # What a place tells before its moves: how many there are.
 _HEAD = struct.Struct("@q")
@@ -59,7 +59,7 @@ def _most_parts(n: int, places: int) -> int:
 def row_places(
     wire: Wire, problem: tuple, seed: int, threads: int, share_weights: bool
 ) -> Callable[[Wire | ThreadWire], RowPlaces]:
-    """What makes the place of a wire; all processes call it."""
+    """A function that makes a place from its wire; every process makes this call."""
     X, y, m, _, _ = problem
     count = threads * wire.count
     size = shared_room(X.shape[1], m, X.dtype) * X.dtype.itemsize
@@ -81,7 +81,7 @@ class RowPlaces:
         problem: X, y, m, formulation, C.
         seed: of the random orders.
         parts: of a sweep at first, of :func:`parts_of`.
-        board: where the places meet that have their weights together.
+        board: where the places meet that share their weights.
     """
 
     def __init__(self, wire: Wire | ThreadWire, problem: tuple, seed: int, parts: int, board: Board):
@@ -92,7 +92,7 @@ class RowPlaces:
         panel = shared_panel(X.dtype)
         has = places_of(y, m, wire.count, panel if m >= panel * _BUNDLES * wire.count else 1) == wire.place
         moved = places_of(y, m, len(board.near), panel) == board.own
-        # rows of different places may be alike: they do not go through theirs in the same order
+        # rows of different places may be alike, so that each place has an order of its own
         self.point = Ascent(
             *problem, seed=seed * wire.count + wire.place, place=(has, moved), shared=board.weights
         )
@@ -129,11 +129,11 @@ class RowPlaces:
             self._caution = min(_CAREFUL * self._caution, max(1.0, self._n / self._parts))
 
     def _met(self, tol: float) -> float:
-        """The parts of a sweep, with places that have the same weights; the largest violation."""
+        """Makes the parts of a sweep where all places share the weights; the largest violation."""
         return self._board.sweep(self.point, self._parts, tol, self._caution)
 
     def _told(self, tol: float) -> float:
-        """The same where there are places with other weights, which are told of all moves."""
+        """Makes the parts of a sweep where some places have other weights, and are told of all moves."""
         worst = 0.0
         for part in range(self._parts):
             worst = max(worst, self.point.row_part(part, self._parts, tol, self._caution))
@@ -149,7 +149,7 @@ class RowPlaces:
 
 
 def places_of(y: np.ndarray, m: int, places: int, unit: int) -> np.ndarray:
-    """The place of each class, [m]: of as many neighbouring ones together as there are in a unit.
+    """The place of each class, [m]: `unit` neighbouring classes at a time have the same place.
 
     Every place has several bundles of neighbours, and all have about as many rows.
     """

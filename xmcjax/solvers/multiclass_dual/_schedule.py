@@ -1,7 +1,7 @@
 """Bundles of classes for processes and places, and rounds in which classes meet in pairs.
 
 The rounds are a 1-factorization of the complete graph: Alber et al., "Distributed optimization of multi-class
-SVMs", 2017, Algorithm 5, with classes and rounds counted from 0: classes c and 2r − c meet in round r. There,
+SVMs", 2017, Algorithm 5, with classes and rounds counted from 0: classes c and 2r − c meet in round r. Its
 mod(2r − c, C − 1) must be taken modulo C where C is odd. In native ascent bundles of classes meet in the same
 rounds, which native/dual/bundle_plan.h works out for itself.
 """

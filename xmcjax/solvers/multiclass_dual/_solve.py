@@ -37,7 +37,7 @@ _EPOCHS = 30
 
 
 class Solution(NamedTuple):
-    """What came out.
+    """What :func:`run` ends with.
 
     Example:
         >>> import numpy as np
@@ -47,15 +47,15 @@ class Solution(NamedTuple):
         'CONVERGED'
     """
 
-    #: [d, m], in the dtype of X, with the backend "dense" or "jnp" in JAX's, which is float32 without
-    #: jax_enable_x64
+    #: [d, m], in the dtype of X; with the backend "dense" or "jnp" in the dtype of JAX, which is float32
+    #: without jax_enable_x64
     W: np.ndarray
     alpha: sp.csr_array  #: dual variables, [n, m]
     primal: float
     dual: float
     gap: float  #: |primal − dual| / |primal|, of W and alpha in float64
     violation: float  #: largest |projected gradient| that ascent or Newton's method found last
-    epochs: int  #: of coordinate ascent; natively one that leaves out rows counts as its share
+    epochs: int  #: of coordinate ascent; a native epoch that leaves out rows counts as its share
     newton_steps: int  #: of the proximal point method
     status: Status
     density_w: float  #: share of the weights that are not zero
@@ -86,17 +86,17 @@ def run(
     Coordinate ascent comes first. What it has not solved after a number of epochs, as happens where
     features are dense and badly scaled, goes to proximal point steps by Newton's method, in float64.
 
-    Where rows have different C, the bounds of their dual variables differ, which the native ascent over
-    classes does not know: native ascent over instances, or class by class, and steps for all rows at once
-    come first then, on one thread, and proximal point steps in JAX where they do not suffice.
+    Where rows have different C, the bounds of their dual variables differ, and the native ascent over classes
+    has no such bounds. Then native ascent over instances, or class by class, and steps for all rows at once
+    come first, on one thread, and proximal point steps in JAX follow where these do not suffice.
 
     Args:
         X, y, formulation, C, classes: of :func:`multiclass_problem`.
-        backend: "native", the C++ kernels, in which the numbers of JAX's settings do not matter; "dense"
-            or "jnp", plain JAX, of :func:`xmcjax.linops.make`; "auto" takes native where it is built and
-            the default device is a CPU, else what suits X.
-        threads: of one solution in the native kernels, and of its certificate. It changes no sum of one
-            against the rest and of Lee-Lin-Wahba, which come out equal to the bit.
+        backend: "native", the C++ kernels, whose dtypes do not depend on JAX's settings; "dense" or "jnp",
+            plain JAX, of :func:`xmcjax.linops.make`; "auto" takes native where it is built and the default
+            device is a CPU, else what suits X.
+        threads: of the native kernels, and of the certificate. For one-vs-rest and Lee-Lin-Wahba their number
+            changes no bit of the solution.
         tol: relative duality gap (P − D)/P at which training ends, 1e-3 by default: P is then above its
             minimum by no more than that part of it. The gap that counts is worked out in float64 from the
             dual variables and the weights that are returned. Where their rounding to float32 keeps it above
@@ -107,7 +107,7 @@ def run(
         shrinking: whether coordinate ascent leaves out what has not changed for three epochs.
         start: dual variables [n, m] to start from, such as those of a solution with another C or other
             features; brought into the dual set first. None for 0.
-        observe: called every few passes with how far it is: ``method``, ``passes``, ``gap``, and ``alpha()``,
+        observe: called every few passes with the progress: ``method``, ``passes``, ``gap``, and ``alpha()``,
             the dual variables, from which another call can start; or None.
 
     Returns:
@@ -161,11 +161,11 @@ def run(
 
 
 class _InJax:
-    """The methods in plain JAX, and what they made of the passes that are allowed.
+    """The methods in plain JAX, and how many of the passes that are allowed they made.
 
     Args:
-        make: makes the problem, once it is asked for: programs are compiled for that.
-        n: rows of it that were given; others behind them are of next to no weight.
+        make: makes the problem when it is first needed, because programs are compiled for that.
+        n: number of rows that were given; rows that are appended to them have next to no weight.
         most, shrinking, seed, observe: of :func:`run`; epochs and Newton steps that are allowed.
     """
 
@@ -192,13 +192,13 @@ class _InJax:
         return self._most - self.epochs_made - self.newton_steps
 
     def epochs(self, tol: float, alpha) -> Ended:
-        """Coordinate ascent, from where it ended."""
+        """Coordinate ascent, from where it ended last."""
         hp = HParams(tol, min(self._most, _EPOCHS), self._shrinking)
         begin = self._filled(alpha)
         state = self._state or init(self._problem, jax.random.key(self._seed), begin)
         state = run_epochs(self._problem, hp, state._replace(status=jnp.int32(Status.RUNNING)))
         self._state, self.epochs_made = state, int(state.epoch)
-        # the rows behind are left out as soon as any are
+        # the appended rows are left out as soon as any rows are
         of_all = len(self._problem.y)
         self.shrunk = max(0.0, 1 - (1 - float(state.shrunk)) * of_all / self._n)
         self.violation = float(state.violation)
@@ -207,7 +207,7 @@ class _InJax:
         return Ended(sp.csr_array(alpha), float(state.gap))
 
     def _filled(self, alpha: sp.csr_array) -> np.ndarray:
-        """Dual variables with zeros for the rows behind, or for all where there are none, of shape [0, 0]."""
+        """Dual variables with zeros for the appended rows; all are 0 where `alpha` has the shape [0, 0]."""
         whole = np.zeros((len(self._problem.y), self._problem.classes))
         if alpha.size:
             whole[: self._n] = alpha.toarray()
@@ -222,7 +222,7 @@ class _InJax:
         """Proximal point steps in float64 from some dual variables."""
         before = self.newton_steps
         with jax.enable_x64(True):
-            problem = dataclasses.replace(self._problem, rows=None)  # products are enough
+            problem = dataclasses.replace(self._problem, rows=None)  # the steps need only products with X
             wide, accuracy = jax.tree.map(_wide, problem), Accuracy(np.dtype(np.float64), tol)
             point = awaited(_proximal.begin, wide, self._filled(alpha))
             while True:

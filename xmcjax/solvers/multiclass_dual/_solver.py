@@ -27,9 +27,9 @@ def _continued(problem: MulticlassProblem, state: State) -> State:
 
 
 def _ended(problem: MulticlassProblem, hp: HParams, state: State | OwnSolution | None) -> Solution:
-    """From a state by epochs in plain JAX; else by whichever of the methods suits the features.
+    """Solves from a state by epochs in plain JAX, and without one by the methods that suit the features.
 
-    An own solution, which the latter leave as diagnostics, gives its dual variables to them.
+    These methods return a solution of :func:`run` as diagnostics; given one, they start from its α.
     """
     check_limits(hp.tol, hp.max_epochs)
     op = problem.op
@@ -71,7 +71,7 @@ def _proved(state: State, X, y: np.ndarray, formulation: Formulation, C, tol: fl
     if found.gap <= tol:
         status = Status.CONVERGED
     elif status == Status.CONVERGED:
-        status = Status.STALLED  # rounding keeps it above
+        status = Status.STALLED  # rounding keeps the gap above
     numbers = dict(W=found.W, primal=found.primal, dual=found.dual, gap=found.gap)
     of_dtype = {name: jnp.asarray(value, state.W.dtype) for name, value in numbers.items()}
     return state._replace(status=jnp.int32(status), **of_dtype)

@@ -24,7 +24,7 @@ class Meeting:
     """Where the threads of a process meet, each with something of its own.
 
     Args:
-        threads: that meet.
+        threads: number of threads that meet.
     """
 
     def __init__(self, threads: int):
@@ -32,16 +32,16 @@ class Meeting:
         self._made: Any = None
 
     def __call__(self, thread: int, given: Any, work: Callable[[list], Any]) -> Any:
-        """What `work` makes of what all have given, in the order of the threads; one of them does it."""
+        """What `work` returns, called by one thread with what all threads have given, in their order."""
         self._given[thread] = given
         if self._barrier.wait() == 0:
             self._made = work(self._given)
-        # none comes back with something new before all have read this
+        # no thread gives something new before all have read this
         self._barrier.wait()
         return self._made
 
     def end(self) -> None:
-        """Those who wait, and all who come, get a BrokenBarrierError."""
+        """Threads that wait, and all that come later, get a BrokenBarrierError."""
         self._barrier.abort()
 
 
@@ -50,9 +50,9 @@ class ThreadWire:
 
     Args:
         wire: of the process.
-        meeting: of its threads.
-        thread: this one, from 0.
-        threads: of each process.
+        meeting: of the threads of the process.
+        thread: number of this thread, from 0.
+        threads: number of threads per process.
     """
 
     def __init__(self, wire: Wire, meeting: Meeting, thread: int, threads: int):
@@ -69,7 +69,7 @@ class ThreadWire:
         return self._meeting(self._thread, a, lambda given: self._wire.largest(np.max(given, axis=0)))
 
     def gather(self, a: np.ndarray) -> np.ndarray:
-        """Those of all threads, which have the same shape, along a new first axis."""
+        """The arrays of all threads, which have the same shape, along a new first axis."""
 
         def gathered(given: list[np.ndarray]) -> np.ndarray:
             return self._wire.gather(np.stack(given)).reshape(self.count, *np.shape(a))
@@ -77,7 +77,7 @@ class ThreadWire:
         return self._meeting(self._thread, a, gathered)
 
     def gather_parts(self, part: bytes) -> list[bytes]:
-        """Those of all threads, of any length each, in the order of the places."""
+        """The parts of all threads, of any length each, in the order of the places."""
 
         def gathered(given: list[bytes]) -> list[bytes]:
             head = struct.Struct(f"@{len(given)}q")
@@ -91,12 +91,12 @@ class ThreadWire:
 
 
 class Together:
-    """What several threads have of a problem, each as a place of its own, driven as one.
+    """The parts of a problem that several threads have, each as a place of its own, driven as one.
 
     Args:
         wire: of the process.
-        threads: more than one.
-        make: what a place has, of its way to the others; it asks for nothing yet.
+        threads: number of threads, more than one.
+        make: makes the part of a place from its way to the others, on which it sends nothing yet.
     """
 
     def __init__(self, wire: Wire, threads: int, make: Callable[[ThreadWire], Any]):
@@ -111,7 +111,7 @@ class Together:
         return self._all("sweep", tol, shrinking)
 
     def alpha(self) -> sp.csr_array:
-        """The dual variables of all threads, no two of which have the same."""
+        """The dual variables of all threads; each is in one thread."""
         first, *others = (league.alpha() for league in self.leagues)
         for alpha in others:
             first = first + alpha
@@ -129,7 +129,7 @@ class Together:
         wait(made)
         errors = [error for one in made if (error := one.exception()) is not None]
         if errors:
-            # the others found the meeting ended, or were stopped, because of it
+            # the first error ended the meeting, or stopped native code, in the other threads
             raise min(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError | Interrupted))
         return made[0].result()
 
@@ -139,5 +139,5 @@ class Together:
                 return getattr(league, name)(*args)
             except BaseException:
                 self._meeting.end()
-                self._stop.set()  # those who meet in native code
+                self._stop.set()  # stops threads that wait in native code
                 raise

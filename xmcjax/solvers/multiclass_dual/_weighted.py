@@ -1,12 +1,12 @@
 """Multi-class SVMs whose rows have different C, by methods for which no program is compiled.
 
-The native ascent of Weston-Watkins and Crammer-Singer over classes has one bound of all dual variables. That
-of :mod:`xmcjax.solvers.instance_dual` has one for each row, and their dual sets. Those of Lee-Lin-Wahba over
-instances and of one against the rest take the C of each row.
+The native ascent of Weston-Watkins and Crammer-Singer over classes has one bound for all dual variables. The
+ascent of :mod:`xmcjax.solvers.instance_dual` has a bound per row, and the dual sets of both formulations. The
+ascent of Lee-Lin-Wahba over instances, and that of one-vs-rest, take the C of each row.
 
-Where features are dense, or weights few, steps for all rows at once follow, which know the bounds too; of
-Weston-Watkins and Crammer-Singer also where features are sparse, and rows or features few. What is not solved
-then is left to proximal point steps, early where they have few unknowns.
+Where features are dense, or weights few, steps for all rows at once follow, which have a bound per row too.
+For Weston-Watkins and Crammer-Singer they also follow where features are sparse, and rows or features few.
+What is not solved then is left to proximal point steps, early where these have few unknowns.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from xmcjax.solvers.multiclass_dual import _native
 
 # Dual sets of ascent over instances; k is 1.
 _SETS = {"ww": "box", "cs": "topk_alpha"}
-# Epochs after which other methods take over: native steps for all rows at once, the others, and native steps
-# where features are sparse and weights many, at most.
+# Epochs after which another method takes over: _NATIVE_PATIENCE before native steps for all rows at once,
+# _LATE at most before them where features are sparse and weights many, and _PATIENCE before other methods.
 _NATIVE_PATIENCE, _PATIENCE, _LATE = 5, 50, 1000
-# Of Weston-Watkins and Crammer-Singer: weights up to which, and dual variables from which on, proximal point
-# steps are faster than those of NumPy for all rows at once, although a program is compiled for them.
-# With as few features and fewer dual variables they follow ascent of one against the rest early.
+# For Weston-Watkins and Crammer-Singer with at most _DIRECT weights and at least _MANY dual variables,
+# proximal point steps are faster than NumPy's steps for all rows at once, although a program is compiled for
+# them. For one-vs-rest with at most _DIRECT features and fewer than _MANY dual variables, they follow ascent
+# early.
 _DIRECT, _MANY = 1200, 1 << 17
-# Share of the epochs that is left to what follows, and of the entries of X from which on it counts as dense.
+# _SHARE: share of the epochs that is used before another method takes over, at most. _DENSE: share of nonzero
+# entries from which on X counts as dense.
 _SHARE, _DENSE = 0.8, 0.25
 
 
@@ -49,10 +51,10 @@ def attempt(
     seed: int,
     observe: Observe | None = None,
 ) -> int:
-    """Native ascent over the rows, then steps for all of them at once, each where it suits.
+    """Native ascent over the rows, then steps for all rows at once, each where it suits.
 
     Args:
-        search: for the best that is found; it has the tolerance.
+        search: keeps the best solution that is found, and has the tolerance.
         X: features [n, d], CSR or an array.
         y: the class of each row, [n].
         m: classes.

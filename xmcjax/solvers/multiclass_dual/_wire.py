@@ -11,12 +11,12 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xmcjax.solvers._peers import Peers
 
-# How the length of a part is told, and the least room for one.
+# _LENGTH: how the length of a part is written. _LEAST: the least room for a part, in bytes.
 _LENGTH, _LEAST = struct.Struct("@q"), 1 << 12
 
 
 class Wire:
-    """Sums, maxima and what each has, over the processes of a mesh; every process makes the same calls.
+    """Sums, maxima and gathered arrays over the processes of a mesh; every process makes the same calls.
 
     Args:
         mesh: of one axis, with one device of every process (of ``jax.distributed``; a single process
@@ -24,10 +24,10 @@ class Wire:
         peers: of the solve.
 
     Attributes:
-        place: of this process, from 0.
-        count: of the processes.
+        place: number of this process, from 0.
+        count: number of processes.
         sent: bytes that this process has sent, without what a collective adds.
-        messages: in which it did.
+        messages: number of messages in which it sent them.
 
     Raises:
         ValueError: another mesh.
@@ -55,14 +55,14 @@ class Wire:
         return self._call("largest", a)
 
     def gather(self, a: np.ndarray) -> np.ndarray:
-        """Those of all processes, which have the same shape, along a new first axis."""
+        """The arrays of all processes, which have the same shape, along a new first axis."""
         return self._call("gather", a)
 
     def gather_parts(self, part: bytes) -> list[bytes]:
-        """Those of all processes, of any length each, in the order of the places.
+        """The parts of all processes, of any length each, in the order of the places.
 
-        One message in most calls: each has room for the longest of the last one, rounded up, and says its
-        length. Where a part has grown beyond, all are sent again.
+        Most calls send one message: it has room for the longest part of the last call, rounded up, and says
+        the length of its part. Where a part is longer than the room, all parts are sent again.
         """
         while True:
             room = np.zeros(_LENGTH.size + self._room, np.uint8)
@@ -71,7 +71,7 @@ class Wire:
             parts = self.gather(room)
             lengths = [_LENGTH.unpack_from(p)[0] for p in parts]
             before, longest = self._room, max(lengths)
-            # of few sizes, each of which has a program of its own
+            # few sizes, because each has a program of its own
             self._room = max(1 << max(longest - 1, 0).bit_length(), self._room // 2, _LEAST)
             if longest <= before:
                 return [
@@ -79,7 +79,7 @@ class Wire:
                 ]
 
     def look(self) -> None:
-        """To be called while this process waits for others by a way of its own."""
+        """To be called while this process waits for others without this wire."""
         if self.count > 1:
             self._peers.look()
 
