@@ -23,7 +23,7 @@ LANES = 64
 class Block(NamedTuple):
     """Some of the columns of this device."""
 
-    start: Any  #: column 0 of the block
+    start: Any  #: the column of this device with which the block begins
     first: Any  #: the class of that column
     open: jax.Array  #: bool [lanes]: columns that are classes and in no earlier block
     targets: jax.Array  #: bool [n, lanes]
@@ -85,7 +85,7 @@ def log_sums(problem: Problem, W, bias):
         top, sums, own = carry
         Z = block_scores(problem, W, bias, seen)
         higher = jnp.maximum(top, jnp.max(Z, axis=1))
-        # a device whose columns are all filling has seen nothing yet
+        # a device none of whose columns is a class has no finite score
         base = jnp.where(jnp.isfinite(higher), higher, 0)
         sums = sums * jnp.exp(top - base) + jnp.sum(jnp.exp(Z - base[:, None]), axis=1)
         return higher, sums, own + block_own_scores(problem, Z, seen)

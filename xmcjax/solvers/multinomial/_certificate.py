@@ -1,17 +1,17 @@
-"""How far weights are from the minimum of G at most, in float64, whatever rounding did before.
+"""A bound in float64 on the distance of G from its minimum, whatever rounding did before.
 
-Rows of Q [n, K] that are distributions make a point of the dual problem, where there is an intercept those
-with the classes' weights, Σ_i c_i q_ik = Σ_{i: y_i = k} c_i. At any W and b, with P their probabilities,
+A matrix Q [n, K] whose rows are distributions is a point of the dual problem; with an intercept it must also
+give each class its weight, Σ_i c_i q_ik = Σ_{i: y_i = k} c_i. At any W and b, with P their probabilities,
 
     G(W, b) − min G ≤ G(W, b) − D(Q) = ‖λW − V‖²/(2λ) + Σ_i c_i KL(q_i ‖ p_i),   V = Xᵀ (c ∘ (Y − Q)).
 
 Q = P gives ‖∇G‖²/(2λ), which is far too much where λ is small. So Q also follows P along a Newton direction
-δ, q = p (1 + u − pᵀu) with u = δᵀx: what is left of the first term then is the residual of the Newton
-system, and the bound is hardly above ½ ∇Gᵀ H⁻¹ ∇G.
+δ, q = p (1 + u − pᵀu) with u = δᵀx: the first term is then the residual of the Newton system alone, and the
+bound is hardly above ½ ∇Gᵀ H⁻¹ ∇G.
 
 Rounding of the scores by δ_i changes G by Σ_i c_i δ_iᵀ (p_i − y_i), and G less the distance by
 Σ_i c_i δ_iᵀ (q_i − y_i). Weights far from the minimum have huge scores, whose rounding alone may be larger
-than the minimum; the bound allows for it.
+than the minimum of G; the bound allows for it.
 """
 
 from __future__ import annotations
@@ -33,21 +33,22 @@ from xmcjax.solvers.multinomial._scores import threads_of
 
 # Scores of a problem, n K, above which several arrays of them are too much to ask for.
 MOST_SCORES = 1 << 26
-# Products with the Hessian for a direction.
+# Products with the Hessian per direction, at most.
 _MOST_CG = 500
-# Of a sum, relative to the sum of the sizes of its terms.
+# Rounding error of a sum, relative to the sum of the absolute values of its terms.
 _SUM_ROUNDING = 4 * float(np.finfo(np.float64).eps)
 _MOST_HALVINGS = 40
-# Of the rounding of a bound, and of G: a smaller gap is asked for only where the tolerance is smaller.
+# No gap is asked for below _ROUNDINGS times the rounding error of a bound, or below _GAP_ROUNDING times G,
+# unless the tolerance is smaller.
 _ROUNDINGS, _GAP_ROUNDING = 4.0, 1e-12
 
 
 class Direction(NamedTuple):
     """What a run knows of a Newton direction at its last weights, and of the bound without one."""
 
-    make: Callable[[float], np.ndarray]  #: (wanted) -> [d+1, K], whose residual matters little beside that
+    make: Callable[[float], np.ndarray]  #: (wanted) -> [d+1, K] with a residual that is small beside `wanted`
     value: float  #: G, in any precision
-    bound: float  #: ‖∇G‖²/(2λ), likewise
+    bound: float  #: ‖∇G‖²/(2λ), in any precision
 
 
 class Certified(NamedTuple):
@@ -96,7 +97,7 @@ class Certifier:
         self._rows = Instances(np.asarray(problem.y, np.int32), c, threads_of(problem))
         self._X = features_of(problem.op, self._rows.threads)
         self._c, self._l2 = c, float(problem.l2)
-        # of q and p near 1, in the sum of q log(q/p) − q + p
+        # rounding error of q and p near 1, in the sum of q log(q/p) − q + p
         self._rounding = 2 * float(np.finfo(np.float64).eps) * float(c.sum())
         self._K, self._intercept = problem.classes, problem.intercept
         self._wanted = np.bincount(self._rows.y, c, self._K)
@@ -108,16 +109,16 @@ class Certifier:
         return float(wanted @ np.log(total / wanted)) if self._intercept else total * float(np.log(self._K))
 
     def _asked(self, value: float, least: float, tol: float, rounding: float) -> float:
-        """The gap G − D that is asked for, of a value of G and a bound D that rounding has made smaller.
+        """The gap G − D that is asked for, by a value of G and the bound `least` of D with its rounding.
 
-        Weights that gain at most the part g of G over the best b alone have scores that vary by about g² of
-        G: a larger gap may be a b that is wrong by more than they are, or no weights at all.
+        Where W lowers G by at most the part g, compared with the best b alone, the variation of its scores is
+        worth about g² G. With a larger gap b may be wrong by more than that, and even W = 0 may pass.
         """
         gained = max(self._constant - least, 0.0) / value if value > 0 else 0.0
         return min(tol * value, max(gained * gained * value, _GAP_ROUNDING * value, _ROUNDINGS * rounding))
 
     def _enough(self, now: _Point, least: float, tol: float) -> float:
-        """The same at a point, with what rounding may have taken from a bound of Q near P."""
+        """:meth:`_asked` at a point, with the rounding error of a bound by Q near P."""
         rounding = self._rounding + 4 * float(now.rounding @ now.wrong) + _SUM_ROUNDING * now.value
         return self._asked(now.value, least, tol, rounding)
 
@@ -128,8 +129,8 @@ class Certifier:
 
         Args:
             W, bias: [d, K] and [K].
-            tol: gap that is enough, as a part of G; less is where weights gain little, see :meth:`_enough`.
-            newton_steps: that may be made where it is not.
+            tol: gap that is enough, as a part of G; where weights gain little it is less, see :meth:`_asked`.
+            newton_steps: Newton steps that may be made where the gap is not small enough.
             given: makes a Newton direction at these weights, in any precision; without it, and for more
                 steps, directions are made here.
         """
@@ -171,7 +172,7 @@ class Certifier:
 
     def _result(self, now: _Point, least: float, tol: float) -> Certified:
         fall = now.value - least
-        # of exact zeros the gap is 0
+        # where G and the fall are exactly 0, the gap is 0
         gap = max(fall, 0.0) / now.value if now.value > 0 else 0.0 if fall <= 0 else np.inf
         return Certified(
             now.W.astype(self._dtype),
@@ -183,7 +184,7 @@ class Certifier:
         )
 
     def _at(self, W, bias, direction=None) -> tuple[_Point, float]:
-        """The weights as they are in the dtype of X, and :meth:`_least` of a direction, or −∞ without one."""
+        """The point of the weights, rounded to the dtype of X; :meth:`_least` of a direction, −∞ without."""
         W, bias = (np.asarray(a).astype(self._dtype).astype(np.float64) for a in (W, bias))
         more = () if direction is None else (_matrix(direction[:-1]),)
         (Z, *U), sizes = self._X.scored(np.abs(W).max(axis=1), W, *more)
@@ -211,11 +212,11 @@ class Certifier:
         """:meth:`_least` for Q = P."""
         if self._intercept:
             return self._least(now)
-        # all of the distance is the gradient's
+        # the distance is ‖∇G‖²/(2λ)
         return self._at_least(now, now.gradient[:-1], now.wrong)
 
     def _least(self, now: _Point, direction=None) -> float:
-        """D(Q) at least, after rounding, for Q brought to the classes' weights; −∞ where that overflows.
+        """A lower bound of D(Q), with Q changed to give each class its weight; −∞ where that overflows.
 
         Q is what P becomes by a step along a direction [d+1, K], or P without one.
         """
@@ -226,7 +227,7 @@ class Certifier:
         return self._least_of(now, moved, self._transposed(moved.slope))
 
     def _moved(self, Z, bias, U, last) -> _Moved:
-        """Q, of scores U and intercepts of a direction; U is overwritten."""
+        """Q after a step along a direction with scores U and intercepts `last`; U is overwritten."""
         last = np.asarray(last, np.float64)
         log_p, Q, found = _distributions.stepped(self._rows, Z.copy(), bias, U, last)
         slope, distances = _distributions.distances(self._rows, log_p, Q, *self._balance(found))
@@ -234,14 +235,14 @@ class Certifier:
             return _Moved(slope, float(self._c @ distances))
 
     def _least_of(self, now: _Point, moved: _Moved, product) -> float:
-        """:meth:`_least` of Q, for Xᵀ c (Q − Y)."""
+        """:meth:`_least` of Q, where `product` is Xᵀ c (Q − Y)."""
         distance, apart = moved.distance, self._l2 * now.W + product
         if self._intercept:
             distance += float(np.abs(now.bias - now.bias.mean()) @ np.abs(self._last(moved.slope)))
         return self._at_least(now, apart, -moved.slope[self._rows.own], distance)
 
     def _at_least(self, now: _Point, apart, wrong, distance: float = 0.0) -> float:
-        """G less the distance and ‖apart‖²/(2λ), after rounding, for c_i (1 − q_i) of the classes of i."""
+        """G − distance − ‖apart‖²/(2λ), less its rounding; `wrong` are c_i (1 − q_i) of the class of i."""
         distance += float(np.vdot(apart, apart)) / (2 * self._l2)
         both = now.wrong + wrong
         rounding = self._rounding + 2 * float(now.rounding @ both) + _SUM_ROUNDING * now.value
@@ -249,9 +250,10 @@ class Certifier:
         return now.value - distance if np.isfinite(distance) else -np.inf
 
     def _balance(self, found):
-        """The parts that classes keep, which weigh `found` and shall weigh `_wanted`, and who takes the rest.
+        """The part of its weight that each class keeps, and its share of what others give away, both [K].
 
-        What classes have too much of goes to those that lack it. Without an intercept all keep theirs.
+        The weights are `found`, and should be `_wanted`: classes with too much give to classes with too
+        little. Without an intercept all classes keep their weights.
         """
         lacking = np.maximum(self._wanted - found, 0)
         if not (self._intercept and lacking.sum() > 0):
@@ -260,9 +262,9 @@ class Certifier:
         return kept, lacking / lacking.sum()
 
     def _direction(self, now: _Point, wanted: float, give_up: bool):
-        """−H⁻¹ ∇G by CG with the diagonal, until its residual matters little in the bound, [d+1, K].
+        """−H⁻¹ ∇G by CG, preconditioned by the diagonal, until its residual is small in the bound, [d+1, K].
 
-        None where the model of G falls by more than twice the gap that is wanted and `give_up`.
+        With `give_up`, None where the model of G falls by more than twice the gap that is wanted.
         """
         c, l2 = self._c[:, None], self._l2
         P = _distributions.probabilities(now.Z.copy(), now.bias)
@@ -279,7 +281,7 @@ class Certifier:
             return give_up and fall > 2 * wanted
 
         def enough(r, rz: float, fall: float) -> bool:
-            # the bound is about the fall and ‖r‖²/(2λ)
+            # the bound is about the fall plus ‖r‖²/(2λ)
             small = np.vdot(r[:-1], r[:-1]) <= l2 * max(wanted - fall, 0.2 * wanted)
             return hopeless(fall) or bool(small and np.abs(r[-1]).sum() <= 0.01 * wanted)
 
@@ -287,7 +289,7 @@ class Certifier:
         return None if hopeless(fall) else x
 
     def _searched(self, now: _Point, direction) -> _Point | None:
-        """The first of t = 1, ½, ¼, … where G falls; None where it does for none."""
+        """The point at the first of t = 1, ½, ¼, … where G falls; None where G falls for none."""
 
         def at(t: float) -> _Point:
             bias = now.bias + t * direction[-1]

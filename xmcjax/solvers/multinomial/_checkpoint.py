@@ -1,7 +1,7 @@
 """The state of a run on disk, so that a killed one goes on where it was.
 
-Each process keeps its part of the last two iterations in two files, each written whole or not at all: one
-of them is there at any moment, and processes that were stopped an iteration apart have one in common.
+Each process keeps its part of the last two iterations in two files, each written whole or not at all: one is
+complete at any moment, and processes that were stopped an iteration apart have one iteration in common.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from xmcjax.solvers.multinomial._state import State
 
 
 class Store:
-    """The states of one run in a folder, of this process's part."""
+    """The states of one run in a folder: the part of this process."""
 
     def __init__(self, folder: str | Path, problem: Problem, method: str, devices: int):
         self._folder = Path(folder)
@@ -54,11 +54,11 @@ class Store:
         return max(set.intersection(*map(set, everyone)), default=-1)
 
     def method(self, steps: int) -> str:
-        """That was running."""
+        """The method that was running at iteration `steps`."""
         return _head(self._file(steps % 2))[1]
 
     def load(self, steps: int, like: State) -> State:
-        """The state after that iteration, laid out as `like`."""
+        """The state after iteration `steps`, laid out as `like`."""
         path = self._file(steps % 2)
         leaves, tree = jax.tree.flatten(like)
         names = [[f"{i}_{k}" for k in range(len(_shards(leaf)))] for i, leaf in enumerate(leaves)]
@@ -72,7 +72,7 @@ class Store:
         return jax.tree.unflatten(tree, placed)
 
     def save(self, method: str, state: State) -> None:
-        """Writes the state after an iteration in place of that two iterations before.
+        """Writes the state after an iteration in place of the state two iterations before.
 
         Raises:
             OSError: it cannot be written; the error names the file.
@@ -149,7 +149,7 @@ def _damaged(path: Path, why: object) -> DataFormatError:
 
 
 def _shards(leaf: jax.Array):
-    """The parts that this process has to keep: one of an array that is whole on each device."""
+    """The parts that this process has to keep; if an array is whole on each device, one part."""
     shards = leaf.addressable_shards
     return shards[:1] if leaf.is_fully_replicated else shards
 

@@ -21,20 +21,20 @@ CG_TOLERANCE = 0.1
 
 
 def tolerances(problem: Problem, accuracy: float, tolerance, scale, norms):
-    """On the gradients of the classes, [K].
+    """Tolerances on the gradients of the classes, [K].
 
     Args:
         problem: of the classes.
-        accuracy: how far a lane is solved, of the gradient that it starts with.
-        tolerance, scale: of the stopping rule; a class that is done to its share of the whole rests.
-        norms: of the gradients now, [K].
+        accuracy: the part of its first gradient to which a lane is solved.
+        tolerance, scale: of the stopping rule; a class rests once its gradient is within its share of it.
+        norms: norms of the gradients now, [K].
     """
     share = 0.3 * jnp.asarray(tolerance, norms.dtype) * scale / problem.classes**0.5
     return jnp.maximum(accuracy * norms, share)
 
 
 class Solved(NamedTuple):
-    """After the class problems of a block."""
+    """What the class problems of a block end with."""
 
     W: jax.Array  #: [d, K], with the new columns of the block
     bias: jax.Array  #: [K]

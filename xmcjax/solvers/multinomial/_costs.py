@@ -1,6 +1,6 @@
 """What the preconditioners of `block_newton` cost, and in which form features are solved.
 
-Costs of dense features are in products with the Hessian, of 4 n K (d+1) multiplications.
+The unit of costs with dense features is a product with the Hessian, of 4 n K (d+1) multiplications.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from xmcjax import linops
 from xmcjax.solvers.multinomial._preconditioners import rows_of_a_block
 from xmcjax.solvers.multinomial._problem import Problem
 
-# Preconditioners take so many numbers at most, and cost as much as so many products with the Hessian at most.
+# A preconditioner has at most _MOST_NUMBERS numbers and costs at most MOST_PRODUCTS products with the
+# Hessian.
 _MOST_NUMBERS, MOST_PRODUCTS = 1 << 26, 40.0
-# The part of the entries that are stored, from which CSR features are solved as an array: where whole blocks,
-# which save products, then cost as much as so many of these at most; and where products are no slower.
+# CSR features are solved as an array if the share of stored entries is at least _FULL, where products are no
+# slower, or _FULL_FOR_BLOCKS, if whole blocks, which save products, then cost at most _CHEAP products.
 _FULL_FOR_BLOCKS, _CHEAP, _FULL = 0.2, 10.0, 0.9
-# Scores or dense features of which several copies are held.
+# Number of scores, or of dense features, up to which several copies of them are held.
 MOST_HELD = 1 << 27
 
 
 def of_blocks(n: int, d: int) -> float:
-    """Of whole blocks."""
+    """The cost of whole blocks."""
     size, rows = d + 1, min(n, rows_of_a_block(d))
     # (K rows size² + K size³) / (4 n K size)
     return (rows * size + size * size) / (4 * n)
 
 
 def of_a_basis(n: int, d: int, K: int) -> float:
-    """Of one basis for all classes; infinite where it is too large."""
+    """The cost of one basis for all classes; infinite where it is too large."""
     size = d + 1
     products = (n * size * size + 9 * (size**3 + K**3)) / (4 * n * K * size)
     return products if size * size <= _MOST_NUMBERS else np.inf

@@ -1,6 +1,6 @@
 """Rows of scores as distributions over the classes, in float64: by native kernels, or by NumPy without them.
 
-An array [n, K] that is given is overwritten by the one that is returned in its place.
+A given array [n, K] is overwritten by the array that is returned in its place.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from xmcjax import native
 
 
 class Instances(NamedTuple):
-    """What belongs to the rows of such arrays."""
+    """What belongs to the rows of arrays [n, K]."""
 
-    y: np.ndarray  #: their classes, int32 [n]
+    y: np.ndarray  #: the classes of the rows, int32 [n]
     weight: np.ndarray  #: c, [n]
-    threads: int  #: at most; they change no bit
+    threads: int  #: at most; their number changes no bit
 
     @property
     def own(self) -> tuple[np.ndarray, np.ndarray]:
-        """The places of their classes in an array [n, K]."""
+        """The places of the rows' classes in an array [n, K]."""
         return np.arange(len(self.y)), self.y
 
 
 def residuals(rows: Instances, Z: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """[c (P − Y), in the place of Z, log Σ e^z − z_y], [n, K] and [n], of Z + 1 bᵀ and P = softmax of it.
 
-    p_y − 1 is what the other classes have, so that it has all its digits where it is small, and so has
-    log Σ e^z, of which the largest term is taken out.
+    p_y − 1 is computed from the p of the other classes, so that it has all its digits where it is small. So
+    has log Σ e^z − z_y, because the largest term is taken out of the sum.
     """
     losses = np.empty(len(Z))
     if native.available():
@@ -46,8 +46,8 @@ def stepped(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """[log P, in the place of Z, Q, in that of U, Σ_i c_i q_i]: P = softmax(Z + 1 bᵀ) after a step.
 
-    It goes along the scores U + 1 aᵀ of a direction with the intercepts a: q = p (1 + u − pᵀu) where that is
-    a distribution, else p e^u over its sum.
+    The step goes along the scores U + 1 aᵀ of a direction with the intercepts a: q = p (1 + u − pᵀu) where
+    that is a distribution, else p e^u over its sum.
     """
     totals = np.empty(Z.shape[1])
     if native.available():
@@ -69,7 +69,7 @@ def stepped(
 def distances(
     rows: Instances, log_p: np.ndarray, Q: np.ndarray, kept: np.ndarray, taken: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """[c (Q − Y), in the place of Q, KL(q ‖ p)], [n, K] and [n], of distributions that are divided anew.
+    """[c (Q − Y), in the place of Q, KL(q ‖ p)], [n, K] and [n], after Q is divided anew among the classes.
 
     Classes keep the parts `kept` of Q, and what they give away is divided as `taken` says, both [K]. The
     distance is Σ q log(q/p) − q + p, no term of which is negative.

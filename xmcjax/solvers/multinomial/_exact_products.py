@@ -11,17 +11,17 @@ from xmcjax import _sparse
 from xmcjax.linops import Csr, Dense
 from xmcjax.solvers import _products
 
-# Of dense rows that are multiplied at once, in a cache; as many rows as columns of the other matrix at least,
-# which BLAS puts in order for each product.
+# Numbers of the dense rows that are multiplied at once, which stay in a cache. There are at least as many
+# rows as columns of the other matrix, because BLAS rearranges that matrix for each product.
 _NUMBERS_AT_ONCE = 1 << 17
 
 
 class SparseFeatures:
-    """Of CSR features.
+    """Products with CSR features.
 
     Args:
         X: the features.
-        threads: of a product; they change no bit.
+        threads: of a product; their number changes no bit.
     """
 
     def __init__(self, X: sp.csr_array, threads: int):
@@ -45,7 +45,7 @@ class SparseFeatures:
 
 
 class DenseFeatures:
-    """Of dense features, some rows of which are made float64 at a time, so that no copy of X is.
+    """Products with dense features, of which some rows at a time are made float64, and never all of X.
 
     Args:
         X: the features.
@@ -59,7 +59,7 @@ class DenseFeatures:
         return self.scored(None, *Vs)[0]
 
     def scored(self, w: np.ndarray | None, *Vs: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-        """The same, and |X| w, [n], where w is given."""
+        """X V of each [d, K], and |X| w, [n], where w is given."""
         n = len(self._X)
         found, sizes, room = [np.empty((n, V.shape[1])) for V in Vs], np.empty(n), None
         for part, rows in self._parts(max(V.shape[1] for V in Vs)):
@@ -86,7 +86,7 @@ class DenseFeatures:
         return found.T
 
     def _parts(self, columns: int) -> Iterator[tuple[slice, np.ndarray]]:
-        """Some rows of X after the other in float64, and which they are; they are gone with the next."""
+        """The rows of X, part by part in float64, with their places; the next part overwrites the last."""
         n, d = self._X.shape
         most = min(max(_NUMBERS_AT_ONCE // max(d, 1), columns, 1), max(n, 1))
         room = None if self._X.dtype == np.float64 else np.empty((most, d))
@@ -100,7 +100,7 @@ class DenseFeatures:
 
 
 def features_of(op, threads: int) -> DenseFeatures | SparseFeatures:
-    """Of an operator whose numbers are at hand."""
+    """The products of an operator whose numbers are at hand."""
     if isinstance(op, Dense):
         return DenseFeatures(np.asarray(op.X))
     assert isinstance(op, Csr)

@@ -13,9 +13,9 @@ from xmcjax.solvers.multinomial import _certificate
 from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._state import HParams, State
 
-# Newton steps in float64 where steps in the dtype of X bring nothing any more.
+# Newton steps in float64, at most, where steps in the dtype of X bring nothing any more.
 _NEWTON_STEPS = 20
-# Of the tolerance of the gradient, with which a run goes on whose gap is too large.
+# Factor of the gradient's tolerance with which a run goes on where its gap is too large.
 FALL = 0.1
 
 
@@ -28,11 +28,11 @@ class Verdict(NamedTuple):
 
 
 class Judge:
-    """Of the runs of a problem.
+    """Judges the runs of a problem.
 
     Args:
-        problem: on one device, or that which a mesh shares.
-        hp: whose tolerance the gap has to keep.
+        problem: on one device, or on all devices of a mesh.
+        hp: the stopping rule, whose tolerance the gap has to keep.
         split: whether a mesh has the weights.
     """
 
@@ -41,10 +41,10 @@ class Judge:
         self._certifier: _certificate.Certifier | None = None
 
     def verdict(self, method: str, state: State, direction: _certificate.Direction | None = None) -> Verdict:
-        """What comes of a state that is not running.
+        """The verdict on a state that is not running.
 
         Args:
-            method: that made it.
+            method: the method that made the state.
             state: as it ended.
             direction: of :meth:`Certifier.certified`.
         """
@@ -74,7 +74,7 @@ class Judge:
         return Verdict(Status.RUNNING, found.gap)
 
     def _by_gradient(self, method: str, state: State) -> float:
-        """‖∇F‖²/(2λ F) for the function F of the method; the intercepts have their gradient in it."""
+        """‖∇F‖²/(2λ F) for the function F of the method; ∇F has the gradient of the intercepts too."""
         value = float(state.bound if method == "dm" else state.value)
         norm = float(state.stationarity)
         return norm**2 / (2 * float(self._problem.l2)) / value if value > 0 else math.inf

@@ -4,13 +4,13 @@ The Hessian of the losses, Σ_i c_i (diag p_i − p_i p_iᵀ) ⊗ x_i x_iᵀ, is
 
     B = Σ_i c_i (diag p_i − p_i p_iᵀ),   A = Σ_i ω_i x_i x_iᵀ,   ω_i = c_i (1 − ‖p_i‖²).
 
-Nearest to it of all matrices with the eigenvectors E of B and Q of A is that which has its diagonal there
+Of all matrices with the eigenvectors E of B and Q of A, the nearest to it has its diagonal in their basis
 (T. George et al., "Fast approximate natural gradient descent in a Kronecker-factored eigenbasis", 2018, §3),
 
     S_kj = Σ_i c_i ((E ∘ E)ᵀ p_i − (Eᵀ p_i) ∘ (Eᵀ p_i))_k (Qᵀ x_i)_j².
 
-Q is kept as long as it does; E and S are made anew for each direction, as they cost less than a product with
-the Hessian. Conjugate gradients work with V Q and the features X Q, so that Q itself multiplies nothing
+Q is kept as long as it serves; E and S are made anew for each direction, as they cost less than a product
+with the Hessian. Conjugate gradients work with V Q and the features X Q, so that Q itself multiplies nothing
 between the first right side and the direction.
 """
 
@@ -32,16 +32,16 @@ from xmcjax.solvers.multinomial._scores import DenseScores
 
 
 class Basis(NamedTuple):
-    """Of the weights of a class."""
+    """A basis of the weights of a class."""
 
-    Q: np.ndarray  #: [d+1, d+1], its columns
+    Q: np.ndarray  #: [d+1, d+1], whose columns are the basis
     features: np.ndarray  #: X Q, in blocks as native products want them
 
 
 def basis(scores: DenseScores, P: np.ndarray, rest: np.ndarray) -> Basis | None:
     """The eigenvectors of A at probabilities P [K, n], with 1 − the largest of each instance in `rest`.
 
-    None where rounding leaves it without.
+    None where rounding leaves A without eigenvectors.
     """
     found = _eigenvectors(weighted_gram(scores, scores.weight * scores.spread(P, rest).sum(axis=0)), scores)
     return None if found is None else Basis(found, scores.turned(found))
@@ -51,7 +51,7 @@ def kronecker(scores: DenseScores, P: np.ndarray, made: Basis, l2: float) -> Kro
     """(E ⊗ Q) (S + λ)⁻¹ (E ⊗ Q)ᵀ at probabilities P [K, n]; None where B has no eigenvectors."""
     weighed = P * scores.weight.astype(scores.work)
     B = -(weighed @ P.T).astype(np.float64)
-    # Σ_i c_i p_k (1 − p_k) is what its other numbers add up to, where p is nearly 1 too
+    # the diagonal is minus the sum of the other numbers of its row, exact where p is nearly 1 too
     B[np.diag_indices(len(B))] = 0
     B[np.diag_indices(len(B))] = -B.sum(axis=1)
     E = _eigenvectors(B, scores)
@@ -68,7 +68,8 @@ def kronecker(scores: DenseScores, P: np.ndarray, made: Basis, l2: float) -> Kro
 def _variances(E: np.ndarray, p: np.ndarray) -> np.ndarray:
     """(E ∘ E)ᵀ p − (Eᵀ p)², [K, instances].
 
-    It is the same for E less its row of the class of p > ½, which p nearly 1 would leave to rounding.
+    The row of E of a class with p > ½ is subtracted from all rows first. That does not change the result, and
+    without it rounding would leave nothing of the result where p is nearly 1.
     """
     most = p > 0.5
     of_most, others = E.T @ most, np.where(most, 0, p)
@@ -92,11 +93,11 @@ class Kronecker(Preconditioner):
         self._basis, self._E, self._inverse = made, E, inverse
 
     def _inside(self, r: np.ndarray) -> np.ndarray:
-        """M r Q of r Q."""
+        """M r times Q, from r times Q."""
         return centred(self._E @ ((self._E.T @ r) * self._inverse), 0)
 
     def solve(self, P: np.ndarray, r: np.ndarray, ridge: float, stop: Stop, max_steps: int) -> Direction:
-        """The same, with vectors times Q."""
+        """:meth:`Preconditioner.solve` with all vectors multiplied by Q."""
         Q, last = self._basis.Q, self._basis.Q[-1]
         turned, l2 = r @ Q, r.dtype.type(ridge)
 
@@ -117,7 +118,7 @@ class Kronecker(Preconditioner):
 
 
 def _eigenvectors(A: np.ndarray, scores: DenseScores) -> np.ndarray | None:
-    """Of a symmetric matrix, in the dtype of conjugate gradients."""
+    """The eigenvectors of a symmetric matrix, in the dtype of conjugate gradients; None by rounding."""
     try:
         values, vectors = np.linalg.eigh(A.astype(scores.work))
     except np.linalg.LinAlgError:

@@ -1,4 +1,4 @@
-"""Where the slope of a convex function along a line is about 0, by slopes and curvatures at a few lengths."""
+"""Line search for a slope of about 0 of a convex function, by slopes and curvatures at a few lengths."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 _MOST_TRIALS = 80
-# Trials after which intervals halve in two of them, whatever a cubic says.
+# Trials after which an interval is halved that has not become half as long in the last two of them.
 _PATIENCE = 8
-# The root of a cubic is found so exactly, and is so far from the ends of its interval at least.
+# The root of a cubic is found by _HALVINGS bisections, and moved inside by the part EDGE of its interval.
 _HALVINGS, EDGE = 20, 0.02
-# Where the function only falls below this length, it does not fall but for rounding.
+# A function that falls only at lengths below this one falls by rounding alone.
 _LEAST = float(np.finfo(np.float32).eps) ** 2
 
 
@@ -24,10 +24,10 @@ class OnALine(NamedTuple):
 
 
 def between(low: OnALine, high: OnALine) -> float:
-    """Where the slope is about 0, that of `low` being below it and that of `high`, where it is finite, above.
+    """The length where the slope is about 0; it is below 0 at `low`, and above 0 at `high` if that is finite.
 
-    The slope between both is the cubic with their slopes and curvatures; beyond one it is a line, at most as
-    far again.
+    Between both the slope is taken to be the cubic with their slopes and curvatures. Where `high` is infinite
+    the slope is a line, and the length at most doubles.
     """
     if not np.isfinite(high.t):
         further = low.t - low.slope / low.curvature if low.curvature > 0 else np.inf
@@ -46,10 +46,10 @@ def between(low: OnALine, high: OnALine) -> float:
 
 
 class Search:
-    """Lengths to try, the first of which is 1, between two of which the slope changes its sign.
+    """Lengths to try, the first of which is 1, in an interval in which the slope changes its sign.
 
-    A slope that leaps, as a few rows of large features make it, is small nowhere: the last length is the
-    lower end.
+    A slope that leaps, as a few rows of large features make it, is small nowhere: the last length is then the
+    lower end of the interval.
 
     Args:
         slope: at 0, below 0.

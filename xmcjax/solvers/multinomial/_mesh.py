@@ -33,7 +33,7 @@ def padded(classes: int, mesh: Mesh) -> int:
 def left_to_the_compiler(mesh: Mesh) -> Iterator[Mesh]:
     """The same devices under axes along which the compiler splits arrays: jax.make_mesh has explicit ones.
 
-    Where the caller has set a mesh, it is this one meanwhile.
+    Where the caller has set a mesh, the one yielded here takes its place meanwhile.
     """
     its = Mesh(mesh.devices, mesh.axis_names)
     outside = jax.sharding.get_abstract_mesh().empty
@@ -117,14 +117,14 @@ def initial(module: Any, mesh: Mesh, classes: int):
             mesh=mesh,
             in_specs=(whole, whole, PartitionSpec(None, axis), PartitionSpec(axis)),
             out_specs=state_specs(module, mesh),
-            check_vma=False,  # loops carry sums that are the same everywhere, which it cannot see
+            check_vma=False,  # the check cannot see that sums in loops are the same everywhere
         )
     )
 
 
 @functools.cache
 def advance(module: Any, mesh: Mesh):
-    """`step` of a method over a mesh, compiled: (problem, hp, State) -> State; the state is given away."""
+    """`step` of a method over a mesh, compiled: (problem, hp, State) -> State; the state is donated."""
     if _split_by_compiler(module):
 
         def whole_step(problem, hp, state):
@@ -151,8 +151,8 @@ def _split_by_compiler(module: Any) -> bool:
 def split(mesh: Mesh) -> Form:
     """Weights as blocks of columns, [devices, d, columns], of which each device has one.
 
-    A vector of them is laid out device by device. Of columns in one matrix it would not be, and the compiler
-    would send the whole matrix to every device for each inner product.
+    As a vector such blocks are laid out device by device. The columns of one matrix would not be, and the
+    compiler would send the whole matrix to every device for each inner product.
     """
     axis, whole = mesh.axis_names[0], PartitionSpec()
     block, columns, bias = PartitionSpec(axis), PartitionSpec(None, axis), PartitionSpec(axis)

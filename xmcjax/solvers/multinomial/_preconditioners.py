@@ -1,8 +1,8 @@
 """Approximate inverses of the Hessian of G, a block per class, with results of mean 0 over the classes.
 
-What all classes have in common the Hessian multiplies by λ in the weights, and by 0 in the intercepts, so
-that a Newton direction has the mean 0 over the classes. Blocks of the classes alone do not know that: their
-result is centred.
+The Hessian multiplies what is equal in all classes by λ in the weights, and by 0 in the intercepts, so that a
+Newton direction has the mean 0 over the classes. A block per class does not ensure that: the results of the
+blocks are centred.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from xmcjax.solvers.multinomial._scores import DenseScores, Hessian, SparseScore
 class Stop(NamedTuple):
     """When conjugate gradients end, r being the residual: where rᵀM r or r itself is small."""
 
-    part: float  #: of rᵀM r at first
-    least: float  #: rᵀM r
-    weights: float = -1.0  #: ‖r‖² of the weights, while
-    intercepts: float = -1.0  #: Σ |r| of the intercepts is this at most
+    part: float  #: rᵀM r is at most this part of the first one,
+    least: float  #: or rᵀM r is at most this,
+    weights: float = -1.0  #: or ‖r‖² of the weights is at most this
+    intercepts: float = -1.0  #: and Σ |r| of the intercepts at most this
 
 
 class Direction(NamedTuple):
@@ -42,7 +42,7 @@ def conjugate_gradients(
     stop: Stop,
     max_steps: int,
 ) -> Direction:
-    """(H + λ) x = r.
+    """Solves (H + λ) x = r.
 
     Args:
         hessian: products with H.
@@ -50,7 +50,7 @@ def conjugate_gradients(
         r: the right side, which becomes the residual.
         ridged: ``(p, q)``: q += λ p.
         residual: ‖r‖² of the weights and Σ |r| of the intercepts.
-        stop: when they end.
+        stop: when conjugate gradients end.
         max_steps: products with H at most.
     """
     x, z, p, q, narrow = np.zeros_like(r), apply(r), hessian.V, hessian.out, r.dtype.type
@@ -87,7 +87,7 @@ def conjugate_gradients(
 
 
 class Preconditioner:
-    """M, which makes z of r in an array that it may keep.
+    """M, which makes z = M r in a new array.
 
     Args:
         scores: of the features.
@@ -101,13 +101,13 @@ class Preconditioner:
         return self._apply(r)
 
     def solve(self, P: np.ndarray, r: np.ndarray, ridge: float, stop: Stop, max_steps: int) -> Direction:
-        """(H + λ) x = r by conjugate gradients, with the Hessian H of the losses.
+        """Solves (H + λ) x = r by conjugate gradients, with the Hessian H of the losses.
 
         Args:
-            P: probabilities at which it is.
+            P: probabilities at which H is taken.
             r: the right side, in the dtype of conjugate gradients; it is overwritten.
             ridge: λ, which the intercepts do not have.
-            stop: when they end.
+            stop: when conjugate gradients end.
             max_steps: products with H at most.
         """
         lead, last, narrow = self._scores.lead, self._scores.last, self._scores.work.type
@@ -123,7 +123,7 @@ class Preconditioner:
     def _natively(
         self, P: np.ndarray, r: np.ndarray, ridge: float, stop: Stop, max_steps: int, inverse: np.ndarray
     ) -> Direction:
-        """The same in one native call."""
+        """:meth:`solve` in one native call."""
         x, sums = self._scores.room(r.shape, r.dtype), np.empty(2)
         given = dict(inverse=inverse, ridge=ridge, least=np.array(stop), max_steps=max_steps)
         self._scores.solve(P, **given, r=r, x=x, sums=sums)
@@ -131,7 +131,7 @@ class Preconditioner:
 
 
 class Diagonal(Preconditioner):
-    """Of CSR features, natively.
+    """The inverse of the diagonal with CSR features, in native calls.
 
     Args:
         scores: of the features.
@@ -143,7 +143,7 @@ class Diagonal(Preconditioner):
         self.inverse = inverse
 
     def solve(self, P: np.ndarray, r: np.ndarray, ridge: float, stop: Stop, max_steps: int) -> Direction:
-        """The same natively."""
+        """:meth:`Preconditioner.solve` in one native call."""
         return self._natively(P, r, ridge, stop, max_steps, self.inverse)
 
 
@@ -160,23 +160,25 @@ class Blocks(Preconditioner):
         self._inverse = inverse
 
     def solve(self, P: np.ndarray, r: np.ndarray, ridge: float, stop: Stop, max_steps: int) -> Direction:
-        """The same, natively where it can be."""
+        """:meth:`Preconditioner.solve`, in one native call where the library is there."""
         if not self._scores.native:
             return super().solve(P, r, ridge, stop, max_steps)
         return self._natively(P, r, ridge, stop, max_steps, self._inverse)
 
 
-# Rows of the largest curvature from which a block is made: so many for a feature, and at least so many.
+# A block is made from the rows of largest curvature: _ROWS_PER_FEATURE per feature, and at least _LEAST_ROWS.
 _ROWS_PER_FEATURE, _LEAST_ROWS = 3, 768
-# Of Σ_i c_i, on the diagonal of an intercept, which is not regularised.
+# Part of Σ_i c_i that is added to the diagonal for an intercept, which is not regularised.
 _BIAS = 1e-9
-# A matrix of so many rows NumPy inverts as fast as LAPACK's own calls, which are imported first.
+# Rows of a matrix up to which NumPy inverts it as fast as LAPACK's own calls, which have to be imported.
 _SMALL = 64
-# The rounding of a trace in float32, of the least number on the diagonal at most.
+# A matrix is inverted in float32 if the rounding of its trace is below this part of its least diagonal
+# number.
 _OF_ROUNDING = 0.1
-# Of rows scaled at once for a sum of x xᵀ: they stay in a cache, and Ctrl-C is answered between them.
+# Rows that are scaled at once for a sum of x xᵀ: they stay in a cache, and Ctrl-C is answered between such
+# parts.
 _GRAM_ROWS = 2048
-# Of the rows that tell which curvatures are large.
+# Number of rows whose curvatures tell which ones are large.
 _SAMPLE = 1000
 
 
@@ -188,7 +190,7 @@ def rows_of_a_block(d: int) -> int:
 def uniform(scores: DenseScores, K: int, l2: float, gram: np.ndarray) -> Preconditioner:
     """The inverse at W = 0, where all classes have the same block.
 
-    It is exact if A can be inverted, and λ is not below the rounding of A. `gram` is that of :func:`gram`.
+    It is exact if `gram`, made by :func:`gram`, can be inverted, and λ is not below its rounding.
     """
     A = gram / K
     _regularise(A, scores, l2)
@@ -202,18 +204,18 @@ def uniform(scores: DenseScores, K: int, l2: float, gram: np.ndarray) -> Precond
 def blocks(
     scores: DenseScores, P: np.ndarray, rest: np.ndarray, l2: float, gram: np.ndarray
 ) -> Preconditioner:
-    """Of each class k the inverse of Σ_i c_i p_ik (1 − p_ik) x_i x_iᵀ + λI, in full.
+    """The inverse of Σ_i c_i p_ik (1 − p_ik) x_i x_iᵀ + λI in full, for each class k.
 
-    The sum goes over the rows of largest curvature; for the others there is a multiple of `gram`.
+    The sum goes over the rows of largest curvature; a multiple of `gram` stands for the other rows.
 
     Args:
         scores: dense.
         P: probabilities [K, n], in the dtype of conjugate gradients.
-        rest: 1 − the largest of an instance, [n], likewise.
+        rest: 1 − the largest probability of an instance, [n], in the same dtype.
         l2: λ.
         gram: Σ_i c_i x_i x_iᵀ.
 
-    Where rounding leaves a block without an inverse, it is the diagonal of all.
+    Where rounding leaves a block without an inverse, all classes have the diagonal alone.
     """
     inverse = np.empty((len(P), scores.d + 1, scores.d + 1), scores.work)
     most = rows_of_a_block(scores.d)
@@ -256,7 +258,7 @@ def diagonal(
 def uniform_diagonal(
     scores: DenseScores | SparseScores, P: np.ndarray, rest: np.ndarray, l2: float
 ) -> Preconditioner:
-    """The same where all classes have the same probabilities, as at W = 0."""
+    """:func:`diagonal` where all classes have the same probabilities, as at W = 0."""
     if not (scores.native and isinstance(scores, SparseScores)):
         return diagonal(scores, P, rest, l2)
     inverse = scores.native_diagonal(P[:, :1].copy(), rest, l2, _BIAS * float(scores.weight.sum()))
@@ -264,16 +266,16 @@ def uniform_diagonal(
 
 
 def _inverse(A: np.ndarray, work: np.dtype) -> np.ndarray | None:
-    """Of a symmetric matrix, overwritten, for products in `work`; None where rounding leaves none."""
+    """The inverse of a symmetric A, which is overwritten, for products in `work`; None if there is none."""
     if len(A) <= _SMALL:
         try:
             half = np.linalg.inv(np.linalg.cholesky(A))
         except np.linalg.LinAlgError:
             return None
         return half.T @ half if np.all(np.isfinite(half)) else None
-    import scipy.linalg.lapack as lapack  # which takes a twentieth of a second
+    import scipy.linalg.lapack as lapack  # here, because the import takes a twentieth of a second
 
-    # half of the time in float32, where what is added to the diagonal is no rounding beside the rest
+    # float32 takes half of the time, if its rounding is small beside the diagonal
     rounding = float(np.finfo(np.float32).eps) * float(np.trace(A))
     narrow = work == np.float32 and rounding < _OF_ROUNDING * float(A.diagonal().min())
     factorise, invert = (lapack.spotrf, lapack.spotri) if narrow else (lapack.dpotrf, lapack.dpotri)
@@ -303,7 +305,7 @@ def gram(scores: DenseScores) -> np.ndarray:
 
 
 def weighted_gram(scores: DenseScores, w: np.ndarray, rows: Any = slice(None)) -> np.ndarray:
-    """Σ_i w_i x_i x_iᵀ with a 1 at the end of x_i, over rows that are chosen, [d+1, d+1]."""
+    """Σ_i w_i x_i x_iᵀ with a 1 at the end of x_i, over the chosen rows, [d+1, d+1]."""
     root = np.sqrt(w).astype(scores.work)
     A = np.zeros((scores.d + 1, scores.d + 1))
     for first in range(0, len(root), _GRAM_ROWS):
@@ -320,10 +322,10 @@ def _regularise(A: np.ndarray, scores: DenseScores, l2: float) -> None:
 
 
 def _least_part(scores: DenseScores) -> float:
-    """Of each number on the diagonal of a block, the part that is added to it at least.
+    """The least part of each diagonal number of a block that is added to it.
 
-    With collinear features and less than that, the inverse has numbers so large that their rounding is more
-    than the inverse is in other directions, and it is not definite.
+    With a smaller part and collinear features, the inverse would have numbers so large that their rounding
+    exceeds the inverse in other directions, and it would not be definite.
     """
     return (scores.d + 1) * float(np.finfo(scores.work).eps)
 
@@ -339,6 +341,6 @@ def _largest(w: np.ndarray, most: int):
 
 
 def centred(z: np.ndarray, axis: int) -> np.ndarray:
-    """Less its mean along an axis, in its place."""
+    """z less its mean along an axis, in the place of z."""
     z -= z.mean(axis=axis, keepdims=True)
     return z

@@ -38,8 +38,8 @@ from xmcjax._range import check_range
 from xmcjax.linops import Csr, Dense, LinOp, check_operator
 from xmcjax.solvers._implicit import fixed
 
-# Minus the score of a column that is no class, where a kernel takes it: e to its score is 0, and there is no
-# infinity minus infinity.
+# Kernels take −_NEVER as the score of a column that is no class: e to this score is 0, and no infinity is
+# subtracted from infinity.
 _NEVER = 1e30
 
 
@@ -77,12 +77,12 @@ class Problem:
 
     @property
     def native(self) -> bool:
-        """Whether the passes of the C++ kernels serve it."""
+        """Whether the passes of the C++ kernels serve this problem."""
         return isinstance(self.op, Csr) and self.op.native
 
     @property
     def csr(self) -> tuple[Any, Any, Any]:
-        """The arrays of X for those passes."""
+        """The arrays of X for the passes of the C++ kernels."""
         return cast(Csr, self.op).arrays
 
 
@@ -101,7 +101,7 @@ def multinomial_problem(
 
     Raises:
         ValueError: λ not above 0; fewer than two classes; labels out of range or of another
-            length; features or weights that are not finite, or weights too large for a gradient. Those
+            length; features or weights that are not finite, or weights too large for a gradient. Numbers
             that a transformation of JAX hides are not looked at.
         TypeError: labels that are not integers, features that are no operator, or a λ that is traced.
 
@@ -227,14 +227,14 @@ def log_normaliser(problem: Problem, Z):
 
 
 def mean_over_classes(problem: Problem, bias):
-    """Of numbers of the classes, [K] on all devices."""
+    """The mean of numbers of the classes, [K], over all devices."""
     return (
         all_sum(problem, jnp.sum(jnp.where(open_columns(problem, bias.shape[0]), bias, 0))) / problem.classes
     )
 
 
 def centred(problem: Problem, bias):
-    """Intercepts less their mean, or their gradient: G does not change where all intercepts do alike."""
+    """Intercepts, or their gradient, less their mean: G does not change if all intercepts change alike."""
     moved = bias - mean_over_classes(problem, bias)
     return jnp.where(open_columns(problem, bias.shape[0]), moved, 0)
 
@@ -276,7 +276,7 @@ def evaluate(problem: Problem, W, bias) -> Evaluation:
 
 
 def _evaluate_in_parts(problem: Problem, W, bias) -> Evaluation:
-    """The same by two native passes, between which sums go over the mesh."""
+    """:func:`evaluate` by two native passes, between which sums go over the mesh."""
     width = W.shape[1]
     y = problem.y - first_class(problem, width)
     bias = jnp.where(open_columns(problem, width), bias, -_NEVER)
@@ -300,7 +300,7 @@ def _evaluate_in_parts(problem: Problem, W, bias) -> Evaluation:
 
 
 class Form(NamedTuple):
-    """How a method keeps W, and G and its gradient of weights that are kept so."""
+    """How a method keeps W, with G and its gradient for weights that are kept in this form."""
 
     evaluate: Callable[..., Evaluation]  #: (problem, W as it is kept, b)
     kept: Callable[[Any], Any]  #: W [d, K] as it is kept
@@ -311,7 +311,7 @@ def _as_it_is(W):
     return W
 
 
-#: On one device.
+#: The form of W on one device.
 WHOLE = Form(evaluate, _as_it_is, _as_it_is)
 
 
@@ -343,8 +343,8 @@ def norm_at_zero(problem: Problem, width: int):
 
 
 def _loss_gradients(problem: Problem, slope):
-    """Of the loss in W [d, K] and b [K], given that in Z [n, K]."""
-    # that in b has the mean 0, but for rounding
+    """The gradients of the loss in W [d, K] and b [K], from its gradient in Z [n, K]."""
+    # the gradient in b has the mean 0, but for rounding
     none = jnp.zeros(slope.shape[1], slope.dtype)
     last = centred(problem, jnp.sum(slope, axis=0)) if problem.intercept else none
     return problem.op.rmatmat(slope), last

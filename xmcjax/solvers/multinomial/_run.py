@@ -41,9 +41,9 @@ from xmcjax.solvers.multinomial._state import HParams, State, next_status
 
 
 class Record(NamedTuple):
-    """Of one outer iteration, for a figure or a table.
+    """Numbers of one outer iteration, for a figure or a table.
 
-    Newton steps in float64 at the end of a run have one record together, whose `steps` are those before them.
+    Newton steps in float64 at the end of a run have one record together; its `steps` do not count them.
 
     Example:
         >>> from xmcjax import linops
@@ -118,7 +118,7 @@ def _initial(problem: Problem, hp: HParams, W0, b0, *, method: str) -> State:
 
 
 def _advance(problem: Problem, hp: HParams, state: State, *, method: str) -> State:
-    """One outer iteration in one compiled call; the buffers of `state` are given away.
+    """One outer iteration in one compiled call; the buffers of `state` are donated.
 
     Example:
         >>> from xmcjax import linops
@@ -142,7 +142,7 @@ def _compiled(method: str):
 # Scores, n K, up to which a program without the optimisations of LLVM is ready and done earlier than one with
 # them: it takes 0.6 of the time to compile, and a step of CG 0.2 ms more.
 FEW_SCORES = 1 << 14
-# Outer iterations, at least, after which steps that bring nothing are given up.
+# Least number of outer iterations without progress after which a run gives up.
 IDLE = 30
 _FROM_0 = Real(least=0)
 _PLAIN = {"xla_backend_optimization_level": 0}
@@ -174,29 +174,29 @@ def run(
 ) -> Solution:
     """Iterates until the gradient is small enough, and G − min G ≤ tolerance · G is certain.
 
-    What is certain is worked out in float64 on the host. Where it is not enough, the run goes on with a
-    smaller tolerance of the gradient; where steps in the dtype of X bring nothing any more, Newton steps in
+    The bound on G − min G is worked out in float64 on the host. Where it is too large, the run goes on with a
+    smaller tolerance of the gradient. Where steps in the dtype of X bring nothing any more, Newton steps in
     float64 follow, and the status is STALLED where those do not help either. Above 2^26 scores, for features
-    that are not at hand, in several processes, and for dm, the bound is ‖∇G‖²/(2λ) in the dtype of X, which
-    knows the intercepts by their gradient alone.
+    that are not at hand, in several processes, and for dm, the bound is ‖∇G‖²/(2λ) in the dtype of X, in
+    which the intercepts count by their gradient alone.
 
     Args:
         problem: from :func:`multinomial_problem`.
         method: "auto", or one of the table ``METHODS``.
         hp: of the stopping rule; None for its defaults. With a tolerance of 0 the gradient alone decides.
         W0: starting weights [d, K]; None for the method's own start. With an intercept block_newton begins at
-            W = 0 where G is larger at these.
-        b0: starting intercepts [K], which lose their mean: it moves all scores of a row alike. Those that are
-            given to a problem without an intercept stay, and G is minimised over W beside them.
+            W = 0 where G is larger at W0.
+        b0: starting intercepts [K]; their mean is subtracted, because it moves all scores of a row alike. In
+            a problem without an intercept they stay as they are, and G is minimised over W alone.
         mesh: of one axis, over which the classes are split; lc, lc_extrapolated, dm, admm, lbfgs and
             newton can. Every process of the mesh has to make the same call.
-        checkpoint: a folder in which the state is kept after each iteration. Where it has one of this
-            problem, the run goes on from it.
-        checkpoint_seconds: from one state that is kept to the next at least; 0 keeps every one, as several
-            processes need it.
+        checkpoint: a folder in which the state is kept after each iteration. Where it has a state of this
+            problem, the run goes on from there.
+        checkpoint_seconds: the least time from one state that is kept to the next; 0 keeps every state, which
+            several processes need.
         observe: called with the state and its record after each iteration; the arrays of the
-            state are valid until it returns. Of a mesh with explicit axes it sees one that is left to the
-            compiler.
+            state are valid until it returns. Where the mesh has explicit axes, the arrays are over a mesh
+            whose axes are left to the compiler.
 
     Raises:
         TypeError: an argument of another kind.
@@ -206,7 +206,7 @@ def run(
         OSError: the checkpoint cannot be written or read.
         Disagreement: a ValueError; processes were given different arguments, and all of them say which.
         PeerError: a RuntimeError; another process failed, was killed or stopped. It comes within a minute
-            and names the process. This one then exits with status 1, whatever the others do.
+            and names the process. The process that raises it then exits with status 1, whatever others do.
 
     Example:
         >>> from xmcjax import linops
@@ -233,7 +233,7 @@ def run(
 
 
 def _checked(hp: HParams) -> HParams:
-    """Numbers of the stopping rule that a compiled program takes."""
+    """The stopping rule with numbers that a compiled program takes."""
     gradient = hp.gradient_tolerance
     return HParams(
         _FROM_0.check("tolerance", hp.tolerance),
@@ -281,12 +281,12 @@ def _solved(
 
     def note(storing: bool = True):
         nonlocal due
-        # fetched together, the status for later: one after the other, a device is waited for each time
+        # fetched together, the status for later, because each fetch of its own would wait for the device
         told = state.value, state.gradient_norm, state.bound, state.steps, state.inner, state.status
         value, norm, bound, steps, inner, _ = jax.device_get(told)
         seconds = time.perf_counter() - begin
         history.append(Record(int(steps), float(value), float(norm), float(bound), int(inner), seconds))
-        # where not every state is asked for, the starting point is none: nothing would be gained by it
+        # where not every state is kept, the starting point is not: nothing would be gained by it
         is_due = every == 0 or (int(steps) > 0 and time.monotonic() >= due)
         if storing and store is not None and is_due:
             store.save(now, _on_a_device(state))
@@ -320,7 +320,7 @@ def _solved(
             note(storing=False)
     W, bias = _on_a_device((state.W, state.bias))
     status = verdict.status
-    # the gap that was promised may be there, if not that of weights that gain little
+    # the gap may be within the tolerance, if not as small as is asked for where weights gain little
     if status == Status.RUNNING:
         status = Status.CONVERGED if verdict.gap <= hp.tolerance else Status.MAX_STEPS
     reason = auto.reason(calls.problem) if method == "auto" else f"{method} was asked for"
@@ -335,7 +335,7 @@ def _on_a_device(tree):
 
 
 def _idle(history: list[Record], eps: float) -> bool:
-    """Whether neither ‖∇G‖ nor the bound has fallen for a long time by what is more than rounding."""
+    """Whether neither ‖∇G‖ nor the bound has fallen by more than rounding for a long time."""
     made = history[-1].steps - history[0].steps
     first = len(history) - max(IDLE, made // 4)
     if first <= 0:
@@ -374,7 +374,7 @@ class _Run:
         if _device_memory.free_memory(_device_memory.device_of(self.problem.y)) is None:
             return
         given = self.problem, self._hp
-        # of the jitted one, which is traced once
+        # by the jitted function, which is traced once
         state = _device_memory.jitted(self._initial).eval_shape(*given, W0, b0, method=method)
         what = f"a step of {method} for {self.problem.classes} classes"
         _device_memory.check_program(what, self._advance, *given, state, remedy=_SMALLER, method=method)
@@ -387,10 +387,10 @@ class _Run:
         return self._awaited(_mesh.advance(METHODS[method], self._mesh), self.problem, self._hp, state)
 
     def direction(self, method: str, state: State) -> Direction | None:
-        """What makes Newton directions at the state, of methods that keep what they need."""
+        """What makes Newton directions at the state; None for methods that do not keep what this needs."""
         if method not in ON_THE_HOST:
             return None
-        # a gradient in float32 that steps lower no more is rounding, and a direction of it bounds nothing
+        # a float32 gradient that steps no longer lower is rounding, and its Newton direction bounds nothing
         if int(state.status) == Status.LINE_SEARCH_FAILED and self.problem.op.dtype == np.float32:
             return None
         value, norm = float(state.value), float(state.gradient_norm)
@@ -406,10 +406,10 @@ class _Run:
         tolerance, gradient = self._hp.tolerance * FALL, self._hp.gradient_tolerance
         gradient = None if gradient is None else gradient * FALL
         self._hp = self._hp._replace(tolerance=tolerance, gradient_tolerance=gradient)
-        return state._replace(status=state.status * 0)  # where it was, on a mesh too
+        return state._replace(status=state.status * 0)  # on the same devices, over a mesh too
 
     def going_on(self, method: str, state: State) -> State:
-        """A stored state, whose run may have ended by other numbers of the stopping rule."""
+        """A stored state, whose run may have ended by another stopping rule."""
         status = int(state.status)
         if status == Status.CONVERGED and method in ON_THE_HOST and self._hp.gradient_tolerance is None:
             return state  # by more than the state holds: the certificate tells whether it is enough

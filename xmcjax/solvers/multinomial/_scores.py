@@ -1,8 +1,9 @@
 """Scores of all instances on the host, and the products that Newton's method needs of them.
 
-An array of the classes has them on the axis `axis`. For dense features weights are [K, d+1] and scores
-[K, n]: vectors lie along the instances, so that any number of classes fills them. For CSR features weights
-are [d+1, K] and scores [n, K]: an entry meets one contiguous row of weights. The last of d+1 is b.
+Arrays with a number per class have the classes on the axis `axis`. For dense features weights are [K, d+1]
+and scores [K, n]: SIMD vectors run along the instances, and are full with any number of classes. For CSR
+features weights are [d+1, K] and scores [n, K]: an entry meets one contiguous row of weights. The last of d+1
+is b.
 """
 
 from __future__ import annotations
@@ -17,24 +18,25 @@ from xmcjax._cores import threads_of_product
 from xmcjax._range import squared_norms
 from xmcjax.solvers.multinomial._problem import Problem
 
-# Of a block of dense instances, whose features and scores stay in the cache.
+# A block of dense instances has about _BLOCK_NUMBERS features, which stay in the cache with their scores, and
+# _LEAST_ROWS to _MOST_ROWS instances.
 _BLOCK_NUMBERS = 1 << 17
 _LEAST_ROWS, _MOST_ROWS = 64, 512
 
-# Multiplications of a product up to which conjugate gradients keep the dtype of the scores: it costs nothing.
+# Multiplications of a product up to which conjugate gradients keep the dtype of X: it costs nothing.
 _FEW = 1 << 17
-# Of weights, λ and curvatures, between which float32 has them and what conjugate gradients make of them.
+# Weights, λ and curvatures within this range, and what conjugate gradients make of them, fit into float32.
 _LEAST, _MOST = 1e-25, 1e25
 
-# Arrays given back that are kept: of a step its right side, direction and scores of conjugate gradients, and
-# gradient, scores and probabilities before it.
+# Number of arrays given back that are kept for reuse: the right side, direction and scores of conjugate
+# gradients in a step, and the gradient, scores and probabilities before it.
 _MOST_SPARE = 6
 
-# A native gradient of dense features has sums in double of so many groups of blocks: it pays where these take
-# no more memory than features and probabilities in float32, each sum that of two numbers.
+# A native gradient of dense features has sums in double for each of up to _GROUPS groups of blocks. It pays
+# where the sums, each as large as _NUMBERS_OF_A_SUM numbers of float32, take no more memory than X and P.
 _GROUPS, _NUMBERS_OF_A_SUM = 16, 2
 
-# Multiplications of a part of a product with dense features, between which Ctrl-C is answered.
+# Multiplications of a part of a product with dense features. Ctrl-C is answered between parts.
 _PART = 1 << 32
 
 
@@ -50,14 +52,14 @@ class Along(NamedTuple):
     """The losses φ(t) = Σ_i c_i (log Σ_k e^{z_ik} − z_{i,y_i}) at scores Z + t U."""
 
     P: np.ndarray  #: softmax of Z + t U
-    rest: np.ndarray  #: 1 − the largest p of an instance, to the rounding of itself, [n]
+    rest: np.ndarray  #: 1 − the largest p of an instance, with all its digits, [n]
     value: float  #: φ
     slope: float  #: φ'
     curvature: float  #: φ''
 
 
 def lacking(P: np.ndarray, rest: np.ndarray) -> np.ndarray:
-    """1 − P. Of a class that has nearly all of it, that is the rest, which 1 − p would round away."""
+    """1 − P. For a class with p > ½ it is `rest`, whose digits 1 − p would round away."""
     return np.where(P > 0.5, rest, 1 - P)
 
 
@@ -79,7 +81,7 @@ class _Scores:
         #: whether all weights are 1
         self.unit = bool(np.all(self.weight == 1))
         rows = np.arange(self.n)
-        #: of the scores of the rows' own classes, in order of memory
+        #: flat indices of the scores of the rows' own classes
         self._own = self.y * np.intp(self.n) + rows if self.axis == 0 else rows * problem.classes + self.y
         self.native = native.available()
         self._spare: list[np.ndarray] = []
@@ -90,7 +92,7 @@ class _Scores:
         self.last: tuple = (slice(None), self.d) if self.axis == 0 else (self.d, slice(None))
 
     def room(self, shape: tuple[int, ...], dtype) -> np.ndarray:
-        """An array of any numbers: one that was given back, or a new one, whose pages the system clears."""
+        """An array with any content: one that was given back, or a new one, whose pages the system clears."""
         fit = (i for i, a in enumerate(self._spare) if a.shape == shape and a.dtype == dtype)
         place = next(fit, None)
         return np.empty(shape, dtype) if place is None else self._spare.pop(place)
@@ -100,7 +102,7 @@ class _Scores:
         self._spare = [*self._spare, *arrays][-_MOST_SPARE:]
 
     def largest_gradient(self) -> float:
-        """√(Σ_i c_i² (‖x_i‖² + 1)), the last 1 for b: by what rounding of the probabilities is multiplied."""
+        """√(Σ_i c_i² (‖x_i‖² + 1)), the 1 for b: the factor of rounding of P in the gradient."""
         c = self.weight.astype(np.float64)
         return float(np.sqrt((c * c) @ (self.squares + int(self.intercept))))
 
@@ -109,15 +111,15 @@ class _Scores:
         return numbers[None, :] if self.axis == 0 else numbers[:, None]
 
     def product(self, V: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """X V, in the dtype of the scores; where `out` is given, it is taken for it."""
+        """X V, in the dtype of the scores; written to `out` where that is given."""
         raise NotImplementedError
 
     def transposed(self, R: np.ndarray) -> np.ndarray:
-        """Xᵀ R; last the sums of R, or 0 without intercept."""
+        """Xᵀ R, and last the sums of R, or 0 without intercept."""
         raise NotImplementedError
 
     def along(self, Z: np.ndarray, U: np.ndarray, t: float, P: np.ndarray | None = None) -> Along:
-        """The losses at Z + t U; the array P may be taken for the probabilities."""
+        """The losses at Z + t U; the probabilities may be written to the array P."""
         if not self.native:
             return self._along(Z, U, t)
         P, rest, sums = np.empty_like(Z) if P is None else P, np.empty(self.n, Z.dtype), np.empty(3)
@@ -130,7 +132,7 @@ class _Scores:
         Z = Z + np.asarray(t, Z.dtype) * U
         top = Z.max(axis=axis, keepdims=True)
         P = np.exp(Z - top)
-        # 1, of the class of the highest score, would take the digits of the others
+        # the 1 of the class with the highest score is left out: it would take the digits of the others
         highest = np.equal(Z, top)
         others = np.where(highest, 0, P).sum(axis=axis) + (highest.sum(axis=axis) - 1)
         P /= self.of_rows(1 + others)
@@ -142,7 +144,7 @@ class _Scores:
         return Along(P, rest.astype(P.dtype), float(c @ losses), float(c @ mean), float(c @ spread))
 
     def slope(self, P: np.ndarray, rest: np.ndarray) -> np.ndarray:
-        """c (P − Y), by which the losses grow with the scores."""
+        """c (P − Y), the gradient of the losses in the scores."""
         R = P.copy() if self.unit else P * self.of_rows(self.weight)
         R.ravel()[self._own] = -self.weight * lacking(P.ravel()[self._own], rest)
         return R
@@ -150,8 +152,8 @@ class _Scores:
     def _centre(self, U: np.ndarray, P: np.ndarray) -> None:
         """U − P·U over the classes, in its place.
 
-        It is the same for U less that of an instance's own class, whose part of P·U would leave nothing but
-        rounding of the others where its p is nearly 1.
+        U of an instance's own class is subtracted first, which does not change the result: where its p is
+        nearly 1, its part of P·U would leave nothing but rounding of the others.
         """
         U -= self.of_rows(U.ravel()[self._own])
         U -= (P * U).sum(axis=self.axis, keepdims=True)
@@ -168,7 +170,7 @@ class _Scores:
         return np.zeros(shape, self.dtype), Along(P, rest, value, 0.0, 0.0)
 
     def gradient(self, P: np.ndarray, rest: np.ndarray) -> np.ndarray:
-        """Xᵀ c (P − Y), by which the losses grow with the weights; P is as before when it returns."""
+        """Xᵀ c (P − Y), the gradient of the losses in the weights; P is as before when it returns."""
         if not self.unit:
             return self.transposed(self.slope(P, rest))
         flat = P.reshape(-1)
@@ -181,7 +183,7 @@ class _Scores:
 
 
 class DenseScores(_Scores):
-    """Of dense features.
+    """Scores of dense features.
 
     Args:
         problem: whose features are dense.
@@ -197,7 +199,7 @@ class DenseScores(_Scores):
         super().__init__(problem, dtype, work, squares, threads)
         self._X = np.asarray(problem.op.X).astype(dtype, copy=False)  # type: ignore[union-attr]
         rows = _BLOCK_NUMBERS // (self.d + 1) // _LEAST_ROWS * _LEAST_ROWS
-        # of a block; where nothing is native all are one
+        # rows of a block; without native calls there is one block
         self._rows = min(max(rows, _LEAST_ROWS), _MOST_ROWS) if self.native else self.n
         if self.native:
             blocks = self._in_blocks(self._X, self.d + 1)
@@ -211,7 +213,7 @@ class DenseScores(_Scores):
         return self._in_blocks(P.T, len(P))
 
     def turned(self, Q: np.ndarray) -> np.ndarray:
-        """X Q for Q [d+1, d+1], likewise."""
+        """X Q for Q [d+1, d+1], as native products want it."""
         XQ = self._X.astype(self.work, copy=False) @ Q[:-1]
         if self.intercept:
             XQ += Q[-1]
@@ -254,7 +256,7 @@ class DenseScores(_Scores):
         else:
             for part in self.parts(V.size):
                 U[:, part] = V[:, :-1] @ self._X[part].T
-        # without an intercept b is what a run was given, which the blocks of the features have no 1 for
+        # without an intercept b is what a run was given, and the blocks of features have no 1 for it
         if np.any(V[:, -1]):
             U += V[:, -1:]
         return U
@@ -295,12 +297,12 @@ class DenseScores(_Scores):
         return out
 
     def parts(self, numbers: int) -> list[slice]:
-        """Of the instances, where each is multiplied by so many numbers: between them Ctrl-C is answered."""
+        """Parts of the instances, each multiplied by `numbers` numbers: Ctrl-C is answered between parts."""
         rows = max(_PART // max(numbers, 1), _MOST_ROWS)
         return [slice(first, first + rows) for first in range(0, self.n, rows)]
 
     def hessian(self, P: np.ndarray, turned: np.ndarray | None = None) -> Hessian:
-        """The product at probabilities P, with V [K, d+1]; of what :meth:`turned` made where it is given."""
+        """The product at probabilities P, with V [K, d+1]; `turned` are features of :meth:`turned`."""
         V, out = (np.empty((len(P), self.d + 1), self.work) for _ in range(2))
         if self.native:
             at = dict(P=self.in_blocks(P), y=self._y_in_blocks)
@@ -334,7 +336,7 @@ class _CsrRows(NamedTuple):
 
 
 class SparseScores(_Scores):
-    """Of CSR features. Xᵀ R reads the columns of X: their entries meet rows of R, which are fewer than W has.
+    """Scores of CSR features. Xᵀ R reads columns of X: their entries meet rows of R, fewer than W has.
 
     Args:
         problem: whose features are CSR.
@@ -352,12 +354,12 @@ class SparseScores(_Scores):
         kept = self.native and problem.op.native  # type: ignore[union-attr]
         Xt = self._rows(X.T.tocsr())
         X = self._rows(problem.op if kept else X)
-        # what has the same dtype is held once; of the others the places are
+        # values of the same dtype are held once, and the places of the entries in any case
         self._X, self._Xt = _of_dtype(X, dtype), _of_dtype(Xt, dtype)
         self._small, self._small_t = (
             _of_dtype(own if dtype == work else A, work) for own, A in ((self._X, X), (self._Xt, Xt))
         )
-        #: of conjugate gradients
+        #: vectors of conjugate gradients
         self._vectors: np.ndarray | None = None
 
     def product(self, V: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
@@ -421,7 +423,7 @@ class SparseScores(_Scores):
         return inverse
 
     def _rows(self, X):
-        """A matrix as what multiplies by it wants it."""
+        """A matrix in the form that its products want."""
         if not self.native:
             return X
         arrays = X.arrays if isinstance(X, linops.Csr) else native.csr_arrays(_sparse.csr(X))
@@ -439,14 +441,14 @@ class SparseScores(_Scores):
 
 
 def _of_dtype(X, dtype: np.dtype):
-    """A matrix with its values in a dtype, and its places where they are."""
+    """A matrix with its values in a dtype; the places of its entries are not copied."""
     if not isinstance(X, _CsrRows):
         return X.astype(dtype, copy=False)
     return X._replace(value=X.value.astype(dtype, copy=False))
 
 
 def threads_of(problem: Problem) -> int:
-    """For products with features that are at hand: as many as cores where one takes milliseconds."""
+    """Threads of products with features that are at hand: all cores where a product takes milliseconds."""
     if isinstance(problem.op, linops.Csr):
         return problem.op.threads
     n, d = problem.op.shape
@@ -470,7 +472,7 @@ def scores_of(problem: Problem, precise: bool, threads: int) -> DenseScores | Sp
 
 
 def _narrow(problem: Problem, squares: np.ndarray) -> bool:
-    """Whether float32 gains time, and has the numbers of a problem of float64."""
+    """Whether float32 gains time, and holds the numbers of a problem of float64."""
     n, d = problem.op.shape
     weight = np.asarray(problem.weight, np.float64)
     curvature = float(weight @ squares)

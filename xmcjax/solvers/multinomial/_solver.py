@@ -41,7 +41,7 @@ def _step(problem: Problem, hp: HParams, state: State) -> State:
 
 
 def _ended(problem: Problem, hp: HParams, state: State | OwnSolution | None) -> Solution:
-    """From the weights of a state, or of an own solution, which is the diagnostics of a common one."""
+    """Solves from the weights of a state, or of a solution of `run`, which ``diagnostics`` are."""
     if not (state is None or isinstance(state, OwnSolution)):
         check_state(state, State)
     W0, b0 = (None, None) if state is None else (state.W, state.bias)

@@ -23,11 +23,11 @@ class HParams(NamedTuple):
 
     Attributes:
         tolerance: a run has converged where it is certain that G − min G ≤ tolerance · G (of DM: in its own
-            objective), or g² G, as far as rounding allows, where W gains only the part g of G over the
-            best b alone. 0: the gradient alone decides.
+            objective). Where W lowers G by only the part g, compared with the best b alone, G − min G must
+            be at most g² G, as far as rounding allows. 0: the gradient alone decides.
         max_steps: outer iterations.
-        gradient_tolerance: it has to have ‖∇G‖ ≤ gradient_tolerance · ‖∇G(0)‖ too. None: for block_newton
-            nothing of the kind, as it knows its decrement; for the other methods the tolerance.
+        gradient_tolerance: a run must also have ‖∇G‖ ≤ gradient_tolerance · ‖∇G(0)‖. None: block_newton has
+            no such condition, as it knows its decrement; the other methods take the tolerance.
 
     Example:
         >>> HParams(tolerance=1e-6).max_steps
@@ -40,7 +40,7 @@ class HParams(NamedTuple):
 
 
 class State(NamedTuple):
-    """After an outer iteration of any of the methods.
+    """The state after an outer iteration of any of the methods.
 
     Example:
         >>> from xmcjax import linops
@@ -56,7 +56,7 @@ class State(NamedTuple):
     value: jax.Array  #: G
     gradient_norm: jax.Array  #: ‖∇G‖
     bound: jax.Array  #: of LC and DM the value of their bound; G elsewhere
-    stationarity: jax.Array  #: what the stopping rule compares: ‖∇G‖, of DM that of its own objective
+    stationarity: jax.Array  #: what the stopping rule compares: ‖∇G‖, or ‖∇F‖ of DM's own objective F
     scale: jax.Array  #: ‖∇G(0)‖, 1 where that is nothing but rounding
     status: jax.Array  #: int32, of :class:`xmcjax.solvers.Status`
     steps: jax.Array  #: int32, outer iterations made
@@ -125,8 +125,8 @@ def following(
         state: before it.
         W, bias: the weights after it.
         value, norm: G and ‖∇G‖ there.
-        inner: inner steps that it made.
-        memory: for the next one.
+        inner: inner steps of the iteration.
+        memory: for the next iteration.
         bound: of LC; None for G.
         failed: whether a line search found no step, which ends a run that would go on.
     """
@@ -147,7 +147,7 @@ def following(
 
 
 def where_good(good, after: State, before: State) -> State:
-    """The state after an iteration; where it was not good the one before, as the end of the run."""
+    """`after` where the iteration was good, else `before`, with which the run ends."""
     ended = before._replace(steps=after.steps, inner=after.inner, status=jnp.int32(Status.LINE_SEARCH_FAILED))
     return jax.tree.map(lambda a, b: jnp.where(good, a, b), after, ended)
 

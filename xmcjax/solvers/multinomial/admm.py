@@ -11,10 +11,10 @@ over z, z = v + (c/ρ)(e_y − p) with p = softmax(z): with s = c/ρ
 
     log p + s p = v + s e_y − ν,   Σ_k p_k = 1,
 
-Newton's method in p and ν. ρ begins at ρ₀ = c (1 − 1/K) / K, the curvature of the loss at equal
+is solved by Newton's method in p and ν. ρ begins at ρ₀ = c (1 − 1/K) / K, the curvature of the loss at equal
 probabilities, near which it comes to rest. It is doubled or halved where the residuals of the constraint,
-‖X W − Z‖, and of the dual, in its unit ρ/ρ₀ ‖ΔZ‖, are a factor of ten apart (Boyd, section 3.4.1), in the
-first iterations only, which convergence needs. The objective of the state is that of W, not of Z.
+‖X W − Z‖, and of the dual, in its unit ρ/ρ₀ ‖ΔZ‖, are a factor of ten apart (Boyd, section 3.4.1): in the
+first iterations only, because convergence needs a fixed ρ. The objective of the state is that of W, not of Z.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def step(problem: Problem, hp: HParams, state: State) -> State:
 
 
 def _curvature(problem: Problem):
-    """c (1 − 1/K) / K of the mean of the rows that count."""
+    """c (1 − 1/K) / K, with the mean c of the rows whose weight is above 0."""
     counted = jnp.maximum(jnp.sum((problem.weight > 0).astype(problem.weight.dtype)), 1)
     return jnp.sum(problem.weight) / counted * (problem.classes - 1) / problem.classes**2
 

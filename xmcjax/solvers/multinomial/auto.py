@@ -1,8 +1,8 @@
 """Which of the methods runs when none is asked for, by measurement (docs/guide/multinomial.md).
 
-On a CPU, Newton-CG with a preconditioner of a block per class, which compiles nothing. CSR features on the
-native kernels with very many weights: dual ascent, and joint Newton-CG from where it stops gaining. Elsewhere
-and over a mesh joint Newton-CG from the start.
+On a CPU Newton-CG with a preconditioner of a block per class runs, which compiles nothing. CSR features on
+the native kernels with very many weights have dual ascent, and joint Newton-CG once that stops gaining.
+Elsewhere, and over a mesh, joint Newton-CG runs from the start.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from xmcjax.linops import gpu_ready
 from xmcjax.solvers.multinomial import block_newton
 from xmcjax.solvers.multinomial._problem import Problem
 
-# Weights from which dual ascent comes first.
+# Number of weights from which on dual ascent comes first.
 MANY_WEIGHTS = 1 << 21
 # Outer iterations in which dual ascent has to halve ‖∇G‖.
 PATIENCE = 12
-# Products of numbers in one pass over dense features, and over sparse ones, up to which compiling for a GPU
-# would take longer than the fit on the host.
+# Multiplications in one pass over dense features (_OF_THE_HOST) or sparse ones (_SPARSE_OF_THE_HOST) up to
+# which compiling for a GPU would take longer than the fit on the host.
 _OF_THE_HOST, _SPARSE_OF_THE_HOST = 1 << 30, 1 << 26
-# Arrays of scores and of weights that joint Newton-CG may hold on a device.
+# Number of arrays of scores and of weights that joint Newton-CG may hold on a device.
 _ARRAYS = 12
 #: Why :func:`placed` chose the host.
 WHY = "the method is the host's, the problem is small, or its sparse features have no kernels or room there"
@@ -54,14 +54,14 @@ def reason(problem: Problem) -> str:
 def placed(method: str, sparse: bool, size: int, held: int = 0) -> contextlib.AbstractContextManager:
     """The context in which a problem is made and solved: of the default device, or of the host.
 
-    The host's are its own methods, dual ascent and Newton's with blocks; and of "auto" problems that are
-    solved before a program for a GPU is compiled, and sparse features that have no kernels there, whose
-    products in plain JAX give other bits in each run, or no room for joint Newton-CG. On a CPU it makes no
-    difference.
+    Dual ascent and Newton's method with blocks are always made on the host. With "auto" so are problems that
+    are solved before a program for a GPU is compiled, and sparse features for which the GPU has no kernels,
+    where products in plain JAX give other bits in each run, or no room for joint Newton-CG. On a CPU it makes
+    no difference.
 
     Args:
-        method: asked for.
-        sparse: whether features are.
+        method: the method that was asked for.
+        sparse: whether the features are sparse.
         size: numbers of X that are stored, times classes.
         held: bytes of the scores and of the weights.
     """

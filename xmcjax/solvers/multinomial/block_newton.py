@@ -1,19 +1,19 @@
 """Joint Newton-CG on the host with a preconditioner of a block per class: the fastest where W is not large.
 
-An outer step solves ∇²G δ = −∇G by conjugate gradients in float32 and moves along δ; scores and gradients are
-in float32 too where that will do, and in the dtype of X once it did not; all is in that of X where there is
-little to do. The search looks for φ'(t) = 0 by Newton's method between bounds, on the scores alone. Nothing
+An outer step solves ∇²G δ = −∇G by conjugate gradients in float32 and moves along δ. Scores and gradients are
+in float32 too where that suffices, and in the dtype of X once it did not; in small problems all is in the
+dtype of X. The line search solves φ'(t) = 0 by Newton's method between bounds, on the scores alone. Nothing
 is compiled, so that the first run is as fast as the next.
 
 The preconditioner is the inverse of the Hessian's blocks of the classes, whose result is centred
 (`_preconditioners`): with it usps at λ = 1 takes 28 products with the Hessian instead of 213. Blocks are
 whole for dense features that are few enough, and for CSR ones that may as well be an array (`_costs`). Where
-they would cost more than they save, dense features have one basis for the blocks of all classes
-(`_kronecker`), where a diagonal has not ended the run before; elsewhere blocks are diagonal.
+whole blocks would cost more than they save, dense features have a diagonal first, and then one basis for the
+blocks of all classes (`_kronecker`); elsewhere blocks are diagonal.
 
-Without whole blocks a small λ begins with larger ones, whose minima are cheap and on the way. Where dense
-features are many and rows few, the run begins about the minimum, which is found in the span of the rows
-(`xmcjax._row_span`) by the same steps.
+Without whole blocks a run with a small λ begins with larger ones, whose minima are cheap and on the way.
+Where dense features are many and rows few, the run begins near the minimum, which is found in the span of the
+rows (`xmcjax._row_span`) by the same steps.
 """
 
 from __future__ import annotations
@@ -38,34 +38,35 @@ from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._scores import Along, DenseScores, scores_of, threads_of
 from xmcjax.solvers.multinomial._state import HParams, State, starting_weights
 
-# CG ends at the part √(‖∇G‖ / ‖∇G(0)‖) of its first residual, in the preconditioner's norm, between these;
-# with one basis for all classes, where a step takes dozens of products with the Hessian, between larger ones.
+# CG ends at the part √(‖∇G‖ / ‖∇G(0)‖) of its first residual, in the preconditioner's norm, clipped to
+# _FORCING; or to _FORCING_OF_A_BASIS with one basis for all classes, where a step takes dozens of products.
 _FORCING, _FORCING_OF_A_BASIS = (0.1, 0.2), (0.3, 0.5)
 MAX_CG = 250
-# Tolerance below which scores in float32 do not do where X has float64.
+# Tolerance below which scores in float32 do not suffice where X has float64.
 _PRECISE = 1e-5
-# A step is accepted at this part of the first slope, and of the fall that the slope promises.
+# A step is accepted if its slope is at most _SLOPE of the first and its fall _ARMIJO of what the slope
+# promises.
 _SLOPE, _ARMIJO = 0.25, 1e-4
-# Of the norm of the gradient, by a step whose fall is lost in rounding.
+# Part to which a step whose fall is lost in rounding must reduce the norm of the gradient.
 _FALL = 0.9
-# Whole blocks and a basis are made anew where a direction took as many products with the Hessian as they cost
-# at least, and so many times those of the first direction with them.
+# Whole blocks and a basis are made anew where a direction took at least as many products with the Hessian as
+# they cost, and _WORN times as many as the first direction with them.
 _WORN = 2.0
-# Directions for which a diagonal is kept.
+# Number of directions for which a diagonal is kept.
 _KEPT = 2
-# A run may have converged where ½ ∇Gᵀ M ∇G, with M the preconditioner, is so much less than is wanted; and a
-# part of that is what CG leaves at most where it would go on.
+# A run may have converged where ½ ∇Gᵀ M ∇G, with M the preconditioner, is _SAFETY times less than the gap
+# wanted. CG ends, at the latest, where its residual has fallen to the part _LEFT of that.
 _SAFETY, _LEFT = 4.0, 0.5
-# λ of the first steps without whole blocks, over Σ_i c_i ‖x_i‖².
+# λ of the first steps without whole blocks, divided by Σ_i c_i ‖x_i‖².
 _LARGER = tuple(8e-5 * part for part in (1.0, 1.0, 1.0, 0.3, 0.1, 0.03))
-# Of a larger λ in the next step, where λ is further below.
+# Factor of a further larger λ, made while the λ of the problem is below it.
 _FALLING = 0.1
-# Of the tolerance, in the span of the rows.
+# Factor of the tolerance in the span of the rows.
 _TIGHT = 0.1
 
 
 class Point(NamedTuple):
-    """Weights and what belongs to them; of an array of the classes the axis is that of the scores."""
+    """Weights and what belongs to them; the axis of the classes is that of the scores."""
 
     V: np.ndarray  #: W and b, float64
     Z: np.ndarray  #: X W + 1 bᵀ
@@ -83,7 +84,7 @@ class RightSide(NamedTuple):
 
 
 def _quiet() -> np.errstate:
-    """Overflow ends the run with a status; OpenBLAS on arm64 says of products that they divide by zero."""
+    """Overflow ends the run with a status; OpenBLAS on arm64 reports division by zero in products."""
     return np.errstate(over="ignore", invalid="ignore", divide="ignore")
 
 
@@ -94,7 +95,7 @@ def possible(problem: Problem) -> bool:
 
 
 def fits(problem: Problem) -> bool:
-    """Whether its copies of the scores, and of dense features, take some gigabytes at most."""
+    """Whether the copies of the scores, and of dense features, take some gigabytes at most."""
     n, d = problem.op.shape
     numbers = n * max(problem.classes, d if isinstance(problem.op, Dense) else 0)
     return numbers <= _costs.MOST_HELD
@@ -118,14 +119,14 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None) -> State:
 
 
 def _in_the_span_of_the_rows(problem: Problem, hp: HParams) -> tuple[np.ndarray, np.ndarray] | None:
-    """About the minimum, by steps of as many features as there are rows; None where those would not pay."""
+    """A start near the minimum, by steps with one feature per row; None where these would not pay."""
     if not isinstance(problem.op, Dense) or not is_wide(problem.op.shape):
         return None
     X, squares = np.asarray(problem.op.X), squared_norms(np.asarray(problem.op.X), np.float64)
     curvature = float(np.asarray(problem.weight, np.float64) @ squares) / (4 * len(X) * float(problem.l2))
     if not (EASY < curvature < np.inf and squares.max() < np.finfo(X.dtype).max):
         return None
-    # in float64: of float32 the start is no minimum but for rounding, and steps over all features follow
+    # in float64: with float32 the start is further from the minimum, and steps over all features follow
     span = RowSpan(X.astype(np.float64, copy=False))
     narrow = dataclasses.replace(problem, op=Dense(span.features))  # type: ignore[arg-type]
     tight = hp._replace(tolerance=_TIGHT * hp.tolerance)
@@ -167,7 +168,7 @@ class Host:
         self._at_zero = not begun
         self._gram: np.ndarray | None = None
         sizes = self._scores.n, self._scores.d, self._K
-        #: of a basis for all classes, in products with the Hessian; infinite where there is none
+        #: cost of a basis for all classes, in products with the Hessian; infinite where there is none
         self._of_basis = np.inf
         if isinstance(self._scores, DenseScores):
             if _costs.blocks_pay(*sizes):
@@ -178,16 +179,16 @@ class Host:
         self._larger: list[float] = []
         self._basis: _kronecker.Basis | None = None
         self._preconditioner: _preconditioners.Preconditioner | None = None
-        #: with the Hessian, of the directions since blocks or a basis were made
+        #: products with the Hessian of each direction since blocks or a basis were made
         self._products: list[int] = []
-        #: of all directions
+        #: products with the Hessian of all directions
         self._made_in_all = 0
         #: whether the preconditioner is that of W = 0
         self._uniform = False
-        #: where the preconditioner was made, and λ of it
+        #: the point at which the preconditioner was made, and its λ
         self._made: tuple[Point, float] | None = None
         self._point: Point | None = None
-        #: the right side at the last point, and λ of it
+        #: the right side at the last point, and its λ
         self._right: tuple[RightSide, float] | None = None
         self._weights: tuple[np.ndarray, np.ndarray] | None = None
         self._tolerance = 0.0
@@ -216,7 +217,7 @@ class Host:
     def step(self, hp: HParams, state: State) -> State:
         """The state after one step."""
         point = self._of(state)
-        # more is wanted than at first, as the certificate did not find enough
+        # the tolerance has become smaller, because the certified gap was too large
         if self._is_narrow() and float(hp.tolerance) < self._tolerance:
             point = self._widened(point)
         larger = bool(self._larger)
@@ -234,7 +235,7 @@ class Host:
         self._products.append(found.products)
         self._made_in_all += found.products
         self._scores.give(found.x)
-        if larger:  # of another λ
+        if larger:  # the preconditioner is that of another λ
             self._preconditioner = None
         counts = int(state.steps) + 1, int(state.inner) + found.products
         status = Status.RUNNING
@@ -258,11 +259,11 @@ class Host:
         return _preconditioners.Stop(part, _LEFT * self._small(hp, float(state.value)) if wanted else 0.0)
 
     def _small(self, hp: HParams, value: float) -> float:
-        """Of rᵀM r, where G is about as near to its minimum as is wanted."""
+        """rᵀM r at which G is about as near to its minimum as is wanted."""
         return 2 * float(hp.tolerance) * value / _SAFETY
 
     def _is_narrow(self) -> bool:
-        """Whether scores have not the dtype of X."""
+        """Whether scores have another dtype than X."""
         return self._scores.dtype != self._dtype
 
     def _widened(self, point: Point) -> Point:
@@ -294,7 +295,7 @@ class Host:
         return self._l2 / 2 * float(np.vdot(W, W)) + point.now.value
 
     def _of(self, state: State) -> Point:
-        """The point of a state: the last one, or that of a state that was stored."""
+        """The point of a state: the last one, or a new one for a state that was stored."""
         last = self._weights
         if self._point is None or last is None or state.W is not last[0] or state.bias is not last[1]:
             V = np.vstack([np.asarray(state.W, np.float64), np.asarray(state.bias, np.float64)])
@@ -364,7 +365,7 @@ class Host:
         return RightSide(r, float(np.linalg.norm(gradient)), float(np.vdot(W, W)), pressed)
 
     def _prepare(self, point: Point, l2: float) -> None:
-        """The preconditioner at a point."""
+        """Makes the preconditioner at a point, unless the one at hand serves."""
         made, self._made = self._made, (point, l2)
         if self._preconditioner is not None and made is not None and made[0] is point and made[1] == l2:
             return
@@ -393,9 +394,9 @@ class Host:
             self._preconditioner = make(self._scores, *self._narrow(point), l2)
 
     def _of_a_basis(self, point: Point, l2: float) -> _preconditioners.Preconditioner | None:
-        """That of one basis for all classes; None where it would not pay yet, or rounding leaves none.
+        """The preconditioner of one basis for all classes; None if it does not pay yet, or has no inverse.
 
-        A diagonal has as many products with the Hessian before as it costs: they end easy problems.
+        A diagonal comes first, for as many products as the basis costs: they solve easy problems.
         """
         scores = self._scores
         if self._made_in_all < self._of_basis or not isinstance(scores, DenseScores):
@@ -406,7 +407,7 @@ class Host:
         return None if self._basis is None else _kronecker.kronecker(scores, P, self._basis, l2)
 
     def _worn(self, cost: float) -> bool:
-        """Whether to make anew what costs as much as so many products with the Hessian."""
+        """Whether to make anew blocks or a basis that cost as much as `cost` products with the Hessian."""
         counts = self._products
         return len(counts) > 1 and counts[-1] >= max(cost, _WORN * counts[0])
 
@@ -427,9 +428,9 @@ class Host:
     ) -> Point | None:
         """The point on the line where the slope of G is small; None where G does not fall.
 
-        Where the slope or the preconditioner promises less than G is rounded by, it is the whole step, if the
-        gradient falls: what conjugate gradients find beyond the preconditioner then has less curvature than
-        rounding. Where the slope leaps, it is the length before the leap.
+        Where the slope or the preconditioner promises less than the rounding of G, the point is that of the
+        whole step, if the gradient falls: what conjugate gradients find beyond the preconditioner then has
+        less curvature than rounding. Where the slope leaps, the point is that before the leap.
         """
         slope = -found.fall
         if not slope < 0:
@@ -461,7 +462,7 @@ class Host:
         return None
 
     def _whole_step(self, point: Point, direction: np.ndarray) -> tuple[np.ndarray, float, float]:
-        """V + δ, and of the weights of both V·δ and δ·δ."""
+        """V + δ, and V·δ and δ·δ over the weights without the intercepts."""
         scores = self._scores
         if scores.native and scores.axis == 1:
             V, sums = np.empty_like(point.V), np.empty(2)
@@ -472,7 +473,7 @@ class Host:
         return point.V + direction, float(np.vdot(W, D)), float(np.vdot(D, D))
 
     def _point_at(self, point: Point, V: np.ndarray, U: np.ndarray, now: Along) -> Point:
-        """The point after a step from one to V by which the scores grow by U, where its losses are known."""
+        """The point after a step from `point` to V, by which the scores grow by U; its losses are `now`."""
         U += point.Z
         last = self._scores.last
         V[last] -= V[last].mean()

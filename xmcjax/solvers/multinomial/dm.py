@@ -34,7 +34,7 @@ from xmcjax.solvers.multinomial._problem import (
 from xmcjax.solvers.multinomial._state import HParams, State, following, next_status, start, where_good
 
 MOST_STEPS_IN_A = 100
-# How far the class problems are solved, of their gradient at the start.
+# Part of their first gradient to which the class problems are solved.
 ACCURACY = 0.1
 
 CLASS_AXES = {"a": None, "norms": 0}
@@ -56,7 +56,7 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = No
 
 @needs_threads_of_jax
 def step(problem: Problem, hp: HParams, state: State) -> State:
-    """One pass over the classes, and a."""
+    """One pass over the classes, and the best a after it."""
     tolerance = tolerances(problem, ACCURACY, hp.tolerance, state.scale, state.memory.norms)
 
     def visit(seen: _blocks.Block, carry):

@@ -10,11 +10,11 @@ and Q = P at the optimum. A visit makes q_i optimal, the others being fixed: wit
 
 Newton's method in q and ν (Yu, Huang and Lin, "Dual coordinate descent methods for logistic
 regression and maximum entropy models", 2011, solve it by sweeps over the classes). Visits need one row
-of Z and change few rows of W, so that nothing of the size of W is moved but what the row touches.
+of Z and change few rows of W, so that only the part of W that the row touches is moved.
 
-Where s q_ik > 1 the coupling through W outweighs the entropy, and one visit an epoch is too few;
+Where s q_ik > 1 the coupling through W outweighs the entropy, and one visit per epoch is too few;
 elsewhere one is enough. A round is an epoch over everything, and then epochs over the entries with
-s q_ik > 1 alone, for as much work again. On text these are one or two an instance.
+s q_ik > 1 alone, for as much work again. On text there are one or two such entries per instance.
 
 An intercept b moves after each round by log(Σ_i c_i y_ik / Σ_i c_i q_ik), which is 0 at the optimum.
 

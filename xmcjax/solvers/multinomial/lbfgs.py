@@ -14,7 +14,7 @@ from xmcjax.solvers.multinomial._problem import WHOLE, Evaluation, Form, Problem
 from xmcjax.solvers.multinomial._state import HParams, State, following, starting_state, starting_weights
 
 CORRECTIONS = 5
-# Over a mesh the compiler splits the vectors of optax; G and its gradient alone are told how.
+# Over a mesh the compiler splits the vectors of optax; only G and its gradient are told how to be split.
 SPLIT_BY_COMPILER = True
 
 
@@ -52,7 +52,7 @@ def _value(evaluate: Callable[..., Evaluation]):
 
 
 def _strong(optimiser):
-    """Without weak types, which a step does not keep: it would be compiled twice."""
+    """The optimiser's state without weak types. A step does not keep them, and would be compiled twice."""
     return jax.tree.map(lambda a: jnp.asarray(a, a.dtype), optimiser)
 
 

@@ -8,8 +8,8 @@ tight at a_i = 1/γ_i. Each iteration solves the class problems as lanes of newt
 never raise F, and sets log a ← log a − log Σ_k e^{z_k + log a}. So G never rises, however far the
 lanes are solved: to a tenth of the gradient that they start with. a_i begins at 1/K, W at 0.
 
-The classes of a mesh need one all-reduce of n sums an iteration, and two numbers more for ‖∇G‖; where
-a sum leaves [1e-20, 1e20], a second with the maximum.
+The classes of a mesh need one all-reduce of n sums per iteration, and two numbers more for ‖∇G‖; where
+a sum leaves [1e-20, 1e20], they need a second all-reduce with the maximum.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from xmcjax.solvers.multinomial._state import (
     where_good,
 )
 
-# How far the class problems are solved, of their gradient at the start.
+# Part of their first gradient to which the class problems are solved.
 ACCURACY = 0.1
 
 CLASS_AXES = {"log_a": None, "norms": 0}
@@ -74,7 +74,7 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = No
 
 @needs_threads_of_jax
 def step(problem: Problem, hp: HParams, state: State) -> State:
-    """One pass over the classes, and a."""
+    """One pass over the classes, and the best a after it."""
 
     def remember(made: Pass, norms):
         return Memory(made.log_a, norms)
@@ -133,7 +133,7 @@ def over_classes(
     value = penalty - fit + jnp.sum(problem.weight * log_sums)
     bound = penalty - fit + jnp.sum(problem.weight * jnp.expm1(log_sums))
     log_a = log_a - log_sums
-    # a goes with the means over the classes
+    # a moves with the means that are subtracted
     if centre:
         log_a = log_a + problem.op.matmat(mean[:, None])[:, 0]
         W = jnp.where(open_columns(problem, W.shape[1]), W - mean[:, None], 0)
@@ -146,7 +146,7 @@ def over_classes(
 def advanced(
     problem: Problem, hp: HParams, state: State, log_a, accuracy: float, remember, *, centre: bool
 ) -> State:
-    """The state after a pass with that a, where G does not rise and F is finite; else that before, ended.
+    """The state after a pass with the given a, if G does not rise and F is finite; else `state`, ended.
 
     `remember(pass, norms)` makes the memory.
     """

@@ -8,8 +8,8 @@ method (1965; Walker and Ni, 2011, with mixing 1) goes from the last maps to
 Where G would rise the iteration is not taken: the next one is a plain one, from which the memory fills
 again. So G never rises here either.
 
-W loses its mean over the classes in each iteration, which T would lose slowly. A mesh has the d sums of it to
-send beyond what lc sends, since every device has log a.
+The mean of W over the classes is subtracted in each iteration, because T alone would remove it slowly. A mesh
+has only the d sums of this mean to send beyond what lc sends, since every device has log a.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from xmcjax.solvers.multinomial._problem import Problem
 from xmcjax.solvers.multinomial._state import HParams, State
 
 DEPTH = 10
-# The map is extrapolated, so it is worked out further than lc needs it.
+# Part of their first gradient to which the class problems are solved: less than in lc, for extrapolation.
 ACCURACY = 0.01
 
 CLASS_AXES = {"log_a": None, "norms": 0, "mapped": None, "residuals": None, "kept": None}
@@ -53,7 +53,7 @@ def init(problem: Problem, hp: HParams, W0=None, b0=None, width: int | None = No
 
 @needs_threads_of_jax
 def step(problem: Problem, hp: HParams, state: State) -> State:
-    """One pass over the classes with extrapolated a, and a."""
+    """One pass over the classes with extrapolated a, and the best a after it."""
     memory: Memory = state.memory
     plain = memory.kept < 2
     log_a = jnp.where(plain, memory.log_a, _extrapolated(problem, memory))

@@ -67,7 +67,7 @@ def moved(problem: Problem, hp: HParams, state: State, direction, cg_steps) -> S
     Args:
         problem, hp, state: as of :func:`step`.
         direction: [d+1, K], the last row for b.
-        cg_steps: that it took, [].
+        cg_steps: CG steps that the direction took, [].
     """
     memory: Memory = state.memory
     D, db = direction[:-1], direction[-1]
