@@ -41,8 +41,8 @@ from xmcjax.solvers.kernel_multinomial._systems import HParams
 class Chains(OfTargets):
     """The likelihood of S label sequences, made by :func:`chain_problem`.
 
-    Rows of a sequence stand one after the other and have one weight in common. Its loss is that of
-    its first row, and 0 is that of the others.
+    Rows of a sequence stand one after the other and have one weight in common. The loss of a sequence is
+    counted at its first row; the other rows have a loss of 0.
 
     Attributes:
         y: classes, 0 and 1, [n, C, 1].
@@ -96,7 +96,7 @@ class Chains(OfTargets):
 
 
 class FittedChains(NamedTuple):
-    """Of :func:`fit_chains`.
+    """What :func:`fit_chains` ends with.
 
     Example:
         >>> from xmcjax.kernels import RBF, class_kernels, gram, points
@@ -156,7 +156,7 @@ def chain_problem(kernel: ClassKernels, y, lengths, transitions, weight=None) ->
 
 
 def _checked_lengths(lengths, n: int) -> np.ndarray:
-    """Lengths of sequences of n points, in 64 bits; ValueError where they are none."""
+    """Lengths of sequences of n points, in 64 bits; ValueError where they are not such lengths."""
     lengths = _sparse.array(lengths, "lengths")
     whole = lengths.ndim == 1 and lengths.dtype.kind in "iu"
     if not whole or lengths.min(initial=1) < 1 or lengths.sum() != n:

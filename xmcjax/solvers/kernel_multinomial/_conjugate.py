@@ -6,10 +6,10 @@ r = α + g the gradient of Φ in that inner product, Δr its change and p the la
 
     β = max(0, ⟨Δr, r⟩ / ⟨Δr, p⟩),   p' = −r + βp,   ⟨a, b⟩ = aᵀK̃b,   u + tK̃p' searched for its minimum:
 
-one product K̃r a step, where CG of a Newton step makes many for directions that are then searched once. r, p
-and their products need no more than single precision. α and u are kept in the precision of the problem; u,
-to which tK̃p is added up, is multiplied out where the residual has become small. A lane whose rᵀK̃r falls too
-slowly goes on by Newton's method.
+one product K̃r per step, where CG of a Newton step makes many for a direction that is then searched once. r, p
+and their products need no more than single precision. α and u are kept in the precision of the problem. Steps
+add tK̃p to u, which is multiplied out anew, u = K̃α, where the residual has become small. A lane whose rᵀK̃r
+falls too slowly goes on by Newton's method.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from xmcjax.solvers.kernel_multinomial._state import (
 )
 from xmcjax.solvers.kernel_multinomial._systems import HParams, hessian
 
-# Of the slope at the beginning of a search: where one as small is found it ends.
+# A search ends where the slope is at most this part of the slope at its beginning.
 _FLAT = 0.25
-# Times the last t: as far as the next one of a search goes.
+# The next t of a search is at most this many times the last one.
 _FARTHER = 4
-# Steps in which rᵀK̃r is to fall to this part of it.
+# A lane stays at this method if rᵀK̃r falls to the part _FALL in _WINDOW steps.
 _WINDOW, _FALL = 40, 0.01
-# Of the residual where u was last multiplied out: above it u was not precise enough for the steps since.
+# If the residual with u multiplied out is above this part of the last such one, u was not precise enough.
 _PROGRESS = 0.5
 
 
@@ -50,12 +50,12 @@ class At(NamedTuple):
     losses: jax.Array  #: Σ_i s_i ℓ_i, [B]
     alpha_u: jax.Array  #: αᵀu, [B]
     r_p: jax.Array  #: ⟨r, p⟩, [B], of the last direction p
-    r0_p: jax.Array  #: the same before the step along p
+    r0_p: jax.Array  #: ⟨r, p⟩ before the step along p
     p_p: jax.Array  #: ⟨p, p⟩, [B]
 
 
 def conjugate_step(problem: KernelProblem, hp: HParams, state: State) -> State:
-    """One step of every lane that is at this method; where none has one to make, u is multiplied out."""
+    """One step of every lane that is at this method; u is multiplied out if no lane has a step to make."""
     state, at = _seen(problem, state)
     return jax.lax.cond(
         jnp.any(_moving(state, hp)),
@@ -131,7 +131,7 @@ def _checked(problem: KernelProblem, hp: HParams, state: State) -> State:
     state = jax.lax.cond(jnp.any(here & ~state.fresh), multiplied, lambda state: state, state)
     checks = state.checks + (here & small & ~before.fresh).astype(jnp.int32)
     done = state.residual <= hp.tolerance
-    if problem.single is None:  # as precise as products are
+    if problem.single is None:  # products in full precision allow no smaller residual
         done = done | (checks > 1) & (state.residual <= ROUNDED * hp.tolerance)
     stuck = ~done & _limited(state, hp)
     vain = ~done & ~stuck & ~before.fresh & (state.residual > _PROGRESS * state.checked)

@@ -9,7 +9,7 @@ dα = −(I + W K̃)⁻¹ W (dK̃) α,
 
     dΨ = Σ_k (r − x)ᵀ (dK̃) α,   x = (I + W K̃)⁻¹ W K̃ r :
 
-one linear system a fold, whatever the number of hyperparameters, and one product with each dK̃.
+one linear system per fold, whatever the number of hyperparameters, and one product with each dK̃.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ class Hyperparameters(NamedTuple):
     """
 
     v: Any  #: [P]
-    kernel: Any  #: that of the base kernels, leaves [L]
+    kernel: Any  #: the kernel function of the base kernels, leaves [L]
     sigma2: Any  #: a number
     loadings: Any  #: B where there is one, else None
 
     @classmethod
     def of(cls, kernel: ClassKernels) -> Hyperparameters:
-        """Those of K̃."""
+        """The hyperparameters of K̃."""
         loadings = kernel.mixing.B if isinstance(kernel.mixing, Loadings) else None
         return cls(kernel.v, kernel.gram.kernel, kernel.sigma2, loadings)
 
     def inside(self, kernel: ClassKernels) -> ClassKernels:
-        """K̃ as a function of them, for derivatives: matrices that are stored stay as they are."""
+        """K̃ as a function of these numbers, for derivatives: matrices that are stored stay as they are."""
         gram = dataclasses.replace(kernel.gram, kernel=self.kernel)
         mixing = kernel.mixing if self.loadings is None else Loadings(self.loadings)
         return dataclasses.replace(kernel, gram=gram, v=self.v, sigma2=self.sigma2, mixing=mixing)
 
 
 class Criterion(NamedTuple):
-    """Of :func:`cv_criterion`.
+    """What :func:`cv_criterion` returns.
 
     Example:
         >>> import numpy as np
@@ -86,8 +86,8 @@ def cv_criterion(
     Args:
         problem: lane k has weight 0 on fold k: see :func:`fold_weights`.
         test_weight: t, [n, B], 0 but on fold k.
-        hp: limits and tolerances; fits end as those of :func:`run_to_excess` do, in jit and vmap as those
-            of :func:`run`, and k₃ is that of the gradient's system.
+        hp: limits and tolerances. Fits end as in :func:`run_to_excess`, and in jit and vmap as in
+            :func:`run`; k₃ limits the CG steps of the gradient's system.
         start: α of an earlier call, [n, C, B], at other hyperparameters.
 
     Example:
@@ -105,7 +105,7 @@ def cv_criterion(
     """
     state = init(problem, start)
     traced = is_traced((problem, hp, state))
-    # what a fit is above its minimum is looked at on the host
+    # the excess of a fit over its minimum is looked at on the host
     state = (run if traced else run_to_excess)(problem, hp, state)
     value, s = _accumulated(problem.matrices_only(), test_weight, hp, state.u)
     return Criterion(value, _slopes(problem.kernel, state.alpha, s), state)

@@ -3,13 +3,13 @@
 The gradient of Φ is K̃ r with r = α + g, and its Hessian K̃ + K̃ W K̃ is no less than K̃ where the likelihood is
 convex. Hence Φ(α) − min Φ ≤ ½ rᵀK̃ r.
 
-Where K̃ is large along some direction, as along 1 of a linear kernel of features with a large mean, rounding
-alone leaves more than a small part of Φ there, though Φ hardly changes: W K̃ is as large. By duality, of any β
-in the range of −s ∂ℓ/∂u,
+Where K̃ is large along some direction, as along the vector of ones for a linear kernel of features with a
+large mean, rounding alone makes this bound more than a small part of Φ, though Φ hardly changes there: W K̃
+is as large. By duality, for any β in the range of −s ∂ℓ/∂u,
 
     Φ(α) − min Φ ≤ Σ_i s_i (ℓ_i(u_i) + ℓ*_i(−β_i/s_i) + β_iᵀu_i/s_i) + ½ (α − β)ᵀK̃ (α − β),
 
-the bound above for β = α − r. That for the β nearest to α has no K̃ but of what is not in the range.
+which is the bound above for β = α − r. With the β nearest to α, K̃ only multiplies the part of α out of range.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from xmcjax.solvers.kernel_multinomial._state import (
 )
 from xmcjax.solvers.kernel_multinomial._systems import HParams, hessian, solve_system
 
-# Of Φ over its minimum, in tolerances, where nothing else is said.
+# Default of the relative excess of Φ over its minimum, in units of the tolerance.
 _EXCESS = 10
-# How often a fit goes on that ended above the excess.
+# How often a fit goes on after it has ended above the excess.
 _ATTEMPTS = 3
-# Whole steps at the end of a fit that has not converged; of their CG the relative tolerance, without which
-# they lead away, and how many times the steps of another one it may take.
+# _POLISHES: whole Newton steps at the end of a fit that has not converged. _POLISH: relative tolerance of
+# their CG; with a larger one they lead away. _POLISH_CG: how many times the usual CG steps they may take.
 _POLISHES, _POLISH, _POLISH_CG = 5, 1e-8, 10
 
 
@@ -55,10 +55,10 @@ def run_to_excess(
     excess: float | None = None,
     observe: Callable[[State], None] | None = None,
 ) -> State:
-    """As :func:`run`, and until Φ is above its minimum by excess · Φ at most: its relative tolerance.
+    """As :func:`run`, and until Φ is above its minimum by at most excess · Φ.
 
-    A lane that ends otherwise, not at the limit of steps, makes a few whole steps more: it has converged
-    where they have.
+    A lane that has not converged, and is not at the limit of steps, makes a few whole Newton steps more, by
+    which it may converge.
 
     Args:
         problem: of any number of lanes.
@@ -72,7 +72,7 @@ def run_to_excess(
         TypeError, ValueError: an excess that is no finite number above 0.
 
     Returns:
-        The end; the status is STALLED where the precision allows no smaller excess. Where a lane has not
+        The state at the end; STALLED where the precision allows no smaller excess. Where a lane has not
         converged, u = K̃α is multiplied out and Φ is that of α.
 
     Example:
@@ -109,11 +109,11 @@ def run_to_excess(
 
 
 def _judged(problem: KernelProblem, hp: HParams, state: State, excess: float) -> State:
-    """A state with u and Φ of its α in the lanes that did not converge.
+    """The state with u and Φ computed anew from α in the lanes that did not converge.
 
-    Where the limit of steps allows it, a lane has converged after all if a few whole steps bring it there: of
-    K̃ without full rank, r has a part that no product sees, which CG does not find. Without that part Φ may be
-    larger at first, and rounding can have made it smaller than any function's.
+    Below the limit of steps a lane may still converge by a few whole Newton steps: where K̃ has not full
+    rank, r has a part that no product with K̃ sees, and CG does not find it. Without that part Φ may be
+    larger at first, because rounding can have made Φ smaller than that of any function.
     """
     matrices = problem.matrices_only()
     others = ~_have_status(state, Status.CONVERGED, Status.NONFINITE)
@@ -126,7 +126,7 @@ def _judged(problem: KernelProblem, hp: HParams, state: State, excess: float) ->
         if not others.any():
             break
         first = number == 0
-        # the first step is one of the limits of the fit, and descends: what it finds is taken in any case
+        # the first step has the limits of the fit, and descends: its result is taken in any case
         limit = hp.max_cg if first else _POLISH_CG * hp.max_cg
         polished = _polished(matrices, hp._replace(max_cg=limit), polished, first)
         residual = np.asarray(polished.residual)
@@ -160,7 +160,7 @@ def _with_status(state: State, lanes: np.ndarray, status: Status) -> State:
 
 
 def _chosen(lanes: np.ndarray, yes: State, no: State) -> State:
-    """The lanes of one state, and those of the other; the last axis of every array is theirs."""
+    """`yes` in the given lanes, `no` in the others; the last axis of every array is that of the lanes."""
     if lanes.all() or not lanes.any():
         return yes if lanes.all() else no
     return jax.tree.map(lambda a, b: jnp.where(lanes, a, b), yes, no)
@@ -186,7 +186,7 @@ def _at(problem: KernelProblem, alpha: jax.Array) -> _At:
 @jax.jit
 @without_lone_axis
 def _multiplied_out(problem: KernelProblem, state: State) -> State:
-    """With u = K̃α, which a run has added up step by step."""
+    """The state with u = K̃α multiplied out, which a run has added up step by step."""
     here = _at(problem, state.alpha)
     fresh = jnp.ones_like(state.fresh)
     return state._replace(u=here.u, value=here.value, residual=here.residual, fresh=fresh)
@@ -195,10 +195,10 @@ def _multiplied_out(problem: KernelProblem, state: State) -> State:
 @jax.jit
 @without_lone_axis
 def _polished(problem: KernelProblem, hp: HParams, state: State, descends) -> State:
-    """The same after a whole Newton step; with `descends` where its residual is smaller and its Φ no larger.
+    """The state after a whole Newton step; with `descends` only if the residual falls and Φ does not rise.
 
-    From K̃δ of CG the step is δ = −r − W K̃δ, in which the part of r that no product sees is gone. Φ is known
-    no better than u is: its derivative in u, of which r is small, is −α/2.
+    With K̃δ from CG the step is δ = −r − W K̃δ, which removes the part of r that no product with K̃ sees. The
+    rounding of u limits that of Φ: where r is small, the derivative of Φ in u is −α/2.
     """
     here = _at(problem, state.alpha)
     W, limits = hessian(problem, here.u, here.pi), dict(tolerance=_POLISH, max_steps=hp.max_cg)
@@ -231,7 +231,7 @@ def _excess(problem: KernelProblem, state: State) -> jax.Array:
 @jax.jit
 @without_lone_axis
 def _excess_by_duality(problem: KernelProblem, state: State) -> jax.Array:
-    """The bound for the β nearest to α, and for what rounding of u hides from it, [B]."""
+    """The bound for the β nearest to α, plus what rounding of u may hide, [B]."""
     likelihood: Any = problem.likelihood
     kernel, weight = problem.kernel, problem.weight[:, None]
     gaps, beta = likelihood.fenchel_gap(state.u, state.alpha / jnp.where(weight > 0, weight, 1))

@@ -68,7 +68,7 @@ class WithConjugate(Protocol):
     """
 
     def fenchel_gap(self, u: jax.Array, alpha: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """(ℓ_i(u_i) + ℓ*_i(−β_i) + β_iᵀu_i, [n, B]; β, the slopes less their sign that are near α)."""
+        """(ℓ_i(u_i) + ℓ*_i(−β_i) + β_iᵀu_i, [n, B]; β near α, in the range of −∂ℓ/∂u)."""
         ...
 
 
@@ -85,7 +85,7 @@ def log_partition(u: jax.Array) -> jax.Array:
 
 
 def softmax(u: jax.Array) -> jax.Array:
-    """e^{u_c} / Σ_c e^{u_c}, [n, C, B]; likewise."""
+    """e^{u_c} / Σ_c e^{u_c}, [n, C, B]; some u of a row may be −∞."""
     e, _ = _exponentials(u)
     return e / jnp.sum(e, axis=1, keepdims=True)
 
@@ -97,7 +97,7 @@ def covariance(pi: jax.Array, x: jax.Array) -> jax.Array:
 
 @methods_need_threads_of_jax
 class OfTargets:
-    """What likelihoods of targets y [n, C, 1 or B] have in common, but for what a subclass has of its own."""
+    """What likelihoods of targets y [n, C, 1 or B] have in common, unless a subclass has its own."""
 
     y: jax.Array
 
@@ -120,7 +120,7 @@ class Softmax(OfTargets):
     """ℓ_i = log Σ_c e^{u_ic} − y_iᵀu_i: one class per row (Seeger 2006, eq. 1).
 
     Attributes:
-        y: rows of distributions, [n, C, 1 or B]; truth values, of known classes, are an eighth of the memory.
+        y: rows of distributions, [n, C, 1 or B]; truth values, for known classes, take less memory.
 
     Example:
         >>> targets = Softmax(jnp.array([[[True], [False]]]))
@@ -154,8 +154,8 @@ class Softmax(OfTargets):
 class OneVsRest(OfTargets):
     """ℓ_i = Σ_c log(1 + e^{u_ic}) − y_iᵀu_i: every class a problem of its own, "1rest" of section 8.1.
 
-    The paper solves each as two classes that share the kernel K_c; with its own kernel in place of their
-    difference's 2 K_c it is the same model, at twice the variances.
+    The paper solves each class as two classes that share the kernel K_c, so that their difference has the
+    kernel 2 K_c. Here a class has a kernel of its own, which gives the same model at twice the variances.
 
     Attributes:
         y: 0 and 1, or truth values, [n, C, 1 or B].
@@ -181,7 +181,7 @@ class OneVsRest(OfTargets):
         return alpha
 
     def fenchel_gap(self, u: jax.Array, alpha: jax.Array) -> tuple[jax.Array, jax.Array]:
-        # the same of q and 1 − q
+        # the sum of Softmax for the two classes with q and 1 − q
         y, xlogy = self.y.astype(u.dtype), jax.scipy.special.xlogy
         q = jnp.clip(y - alpha, 0, 1)
         entropy = xlogy(q, q) + xlogy(1 - q, 1 - q)

@@ -4,11 +4,11 @@ Seeger 2006, section 6.1 (algorithm 3). With the residual r = α + g the Newton 
 (I + W K̃) δ = −r, which is eq. 4 less α. A step costs one product with K̃ and one more for each step of
 CG; K̃δ falls off, and the line search in u needs none. Nothing is divided by a probability: where π_ic
 vanishes so does its row of W, and α'_ic = y_ic − π_ic, which is what the thresholds of appendix A set
-by hand. Where the line search had to shorten a direction, CG of the next ones ends at its length, or, where
-less than a half of it was taken, at the length taken: of variances in the thousands, as a search gives
-them to the top of a tree, whole directions lead far beyond where the model holds, and shortened ones make
-little of their CG steps. Where W is not positive semidefinite, CG stops at the first direction that has no
-positive curvature, and the step is −r where that is its own first.
+by hand. Where the line search had to shorten a direction, CG of the next directions ends at its length, or at
+the length taken where that was less than half. With variances in the thousands, as a search of
+hyperparameters gives them to the top of a tree, whole directions lead far beyond where the Newton model
+holds, and shortened ones make little of their CG steps. Where W is not positive semidefinite, CG stops at the
+first direction without positive curvature; if that is its very first one, the step is −r.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from xmcjax.solvers.kernel_multinomial._state import (
 )
 from xmcjax.solvers.kernel_multinomial._systems import HParams, hessian, solve_system
 
-# Of the radius, after a step that reached it and was taken whole.
+# Growth of the radius after a step that reached it and was taken whole.
 _GROWTH = 4
-# With products in single precision: in so many steps, and where u is multiplied out, the residual is to have
-# fallen to this part of it.
+# With products in single precision, the residual has to fall to the part _PROGRESS in _WINDOW steps, and each
+# time that u is multiplied out.
 _WINDOW, _PROGRESS = 5, 0.5
-# Of a residual that stays though Φ does not fall either: it is one that no product with K̃ sees.
+# If the residual stays above this part of the last one, and Φ does not fall, no product with K̃ sees it.
 _STAYS = 0.99
 
 
@@ -50,9 +50,9 @@ def newton_step(problem: KernelProblem, hp: HParams, state: State) -> State:
     rough = problem.single is not None
     running = state.running(Phase.NEWTON) if rough else state.running(Phase.NEWTON, Phase.PRECISE)
     small = residual <= hp.tolerance
-    # u has been added up step by step: before a lane ends it is multiplied out, in the product
-    # that other lanes need anyway, and looked at once more. Where both agree but for rounding, and
-    # that alone is above the tolerance a second time, α is as good as such products can tell
+    # u has been added up step by step: before a lane ends, u is multiplied out, in the product that other
+    # lanes need anyway, and the residual looked at once more. Where rounding alone lifts the residual above
+    # the tolerance a second time, α is as good as such products can tell
     done = small if rough else small | (state.checks > 1) & (residual <= ROUNDED * hp.tolerance)
     done = done & state.fresh
     ends = running & (state.window == _WINDOW)
@@ -97,15 +97,15 @@ def newton_step(problem: KernelProblem, hp: HParams, state: State) -> State:
 
     rounding = rounding_of(state.value, alpha, u)
     # a loss is a difference of two numbers as large as u is, however small it is itself: a fall below the
-    # rounding of heavy rows is not to be told from none, and the whole direction is taken
+    # rounding of heavy rows cannot be told from none, and the whole direction is taken
     of_losses = 4 * jnp.finfo(u.dtype).eps * jnp.sum(problem.weight * jnp.max(jnp.abs(u), axis=1), axis=0)
     slack = jnp.where(-slope <= of_losses, jnp.maximum(rounding, of_losses), rounding)
     t, failed = backtrack(change, slope, slack, moving, armijo=hp.armijo, max_backtracks=hp.max_backtracks)
-    # below the rounding of Φ a step can only be judged by the residual, of u made in the same way
+    # below the rounding of Φ a step can only be judged by the residual, with u added up both times
     stays = ~state.fresh & (residual >= _STAYS * state.residual)
     failed = failed | (moving & (-slope <= rounding) & stays)
-    # a direction that had to be shortened is about as long as the Newton model holds, or longer: no longer
-    # one is asked for, and where a half was not enough, one that CG ends at the length taken
+    # a direction that had to be shortened is about as long as the Newton model holds, or longer: the next one
+    # may not be longer, and only as long as the length taken where that was less than half
     length = jnp.sqrt(jnp.maximum(second, 0))
     radius = jnp.where(cut, _GROWTH * length, state.radius)
     radius = jnp.where(t < 1, length * jnp.where(t < 0.5, t, 1), radius)

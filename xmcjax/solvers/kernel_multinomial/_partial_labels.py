@@ -33,7 +33,7 @@ class PartialLabels(OfTargets):
     Attributes:
         y: whether c is the only class of a row, bool [n, C, 1].
         rows: the m rows with several classes, int32 [m, 1].
-        allowed: their classes, bool [m, C, 1].
+        allowed: the classes of these rows, bool [m, C, 1].
 
     Example:
         >>> import numpy as np
@@ -53,7 +53,7 @@ class PartialLabels(OfTargets):
         return self.rows.reshape(-1)
 
     def _within(self, u: jax.Array) -> jax.Array:
-        """u of the rows with several classes, −∞ beyond them, [m, C, B]."""
+        """u of the rows with several classes, −∞ outside their sets, [m, C, B]."""
         return jnp.where(self.allowed, u[self._several], -jnp.inf)
 
     def losses(self, u: jax.Array) -> jax.Array:

@@ -34,9 +34,9 @@ from xmcjax.solvers.kernel_multinomial._partial_labels import PartialLabels
 
 # Classes from which nonlinear CG is faster than Newton's method.
 _MANY_CLASSES = 30
-# Sizes of products for which single precision has its full digits.
+# Range of the sizes of products in which single precision has its full digits.
 _SINGLE_RANGE = 1e-25, 1e30
-# Of u: by how much products in single precision may be rounded, as u adds them up until it is multiplied out.
+# Rounding that products in single precision may have, because u adds them up until it is multiplied out.
 _SINGLE_ROUNDING = 10
 # From targets y to a likelihood.
 LIKELIHOODS = {"softmax": Softmax, "one_vs_rest": OneVsRest}
@@ -88,13 +88,13 @@ class KernelProblem:
         return f"Newton's method: {classes} classes are few, for which it needs the fewest products"
 
     def product(self, x: jax.Array) -> jax.Array:
-        """K̃ x, in single precision where there is K̃ in it: good enough for a direction."""
+        """K̃ x, in single precision where there is such a K̃: good enough for a direction."""
         if self.single is None:
             return self.kernel.matmat(x)
         return self.single.matmat(x.astype(self.single.dtype)).astype(x.dtype)
 
     def with_single(self) -> KernelProblem:
-        """With K̃ in single precision, where it is stored in double precision and its numbers are in range.
+        """The problem with K̃ in single precision too, if K̃ is stored in double precision and in range.
 
         Matrices that are made anew for each product stay as they are: the distances behind them need their
         digits.
@@ -105,21 +105,21 @@ class KernelProblem:
             return self
         # K̃x is no larger than this, and its numbers that count are not much smaller
         n, C, _ = self.likelihood.shape
-        # an argument: the compiler would work out by itself, for seconds, what follows from a constant
+        # zeros as an argument: what follows from a constant the compiler would work out itself, for seconds
         kernel, size, rounding = _single(self, jnp.zeros((n, C, self.weight.shape[1]), self.kernel.dtype))
         low, high = _SINGLE_RANGE
         held = low < float(size) < high and float(rounding) < _SINGLE_ROUNDING
         return dataclasses.replace(self, single=kernel) if held else self
 
     def matrices_only(self) -> KernelProblem:
-        """Without the points where their matrices are stored: all that a fit needs."""
+        """The problem without the points where their matrices are stored: a fit needs no more."""
         gram = self.kernel.gram.matrices_only()
         return dataclasses.replace(self, kernel=dataclasses.replace(self.kernel, gram=gram))
 
 
 @jax.jit
 def _single(problem: KernelProblem, zeros: jax.Array) -> tuple[ClassKernels, jax.Array, jax.Array]:
-    """(K̃ in single precision, a bound of K̃x in terms of the largest numbers of its parts, what rounds K̃r).
+    """(K̃ in single precision, a bound of K̃x by the largest numbers of its parts, the rounding of K̃r).
 
     r is the residual at α = 0, where u is `zeros`.
     """
@@ -143,7 +143,7 @@ def _single(problem: KernelProblem, zeros: jax.Array) -> tuple[ClassKernels, jax
 
 
 def without_lone_axis(function):
-    """A function of a problem and arrays of its lanes that gets those of one lane without their last axis.
+    """Wraps a function of a problem and of arrays of its lanes: one lane comes without the last axis.
 
     XLA's loops over the classes of [n, C, 1] are scalar: a softmax of 5,000 x 926 took 280 ms there and
     takes 4 ms of [n, C]. What is written for [n, C, B], with sums over the first two axes, holds for both.
@@ -271,7 +271,7 @@ def check_folds(folds, numbers: np.ndarray) -> np.ndarray:
     """Folds given by a caller, [n], whole numbers from 0; −1 for points that are never judged.
 
     Args:
-        folds: as above.
+        folds: fold of each point, [n]; −1 for points that are never judged.
         numbers: class of each point, [n]; −1 where it is not known.
 
     Raises:

@@ -58,11 +58,11 @@ def run(
         state: where to start; of :func:`init`, for this problem. Lanes that have ended stay as they are: with
             a state of another problem give its α to :func:`init`.
         observe: called with the state after every few steps, whose ``alpha`` another fit can start from; or
-            None. Not where JAX traces the problem.
+            None. It is not called where JAX traces the problem.
 
     Raises:
-        TypeError, ValueError: a hyperparameter that is known and out of its range, or `observe` that cannot
-            be called.
+        TypeError, ValueError: a hyperparameter that is not traced and out of its range, or `observe` that
+            cannot be called.
 
     Example:
         >>> from xmcjax.kernels import RBF, class_kernels, gram, points
@@ -80,7 +80,7 @@ def run(
     rough = problem if traced or not problem.conjugate else problem.with_single()
 
     def running(*phases: Phase):
-        def of(state: State) -> bool:  # on the host, where it is no program of its own
+        def of(state: State) -> bool:  # on the host, where no program has to be compiled for it
             here = state._replace(status=np.asarray(state.status), phase=np.asarray(state.phase))
             return bool(np.any(here.running(*phases)))
 

@@ -22,7 +22,7 @@ class SomeClasses:
 
     Attributes:
         likelihood: of C' classes.
-        places: which of all they are, int32 [C', 1].
+        places: the numbers of the C' classes among all, int32 [C', 1].
         n_classes: C.
 
     Example:
@@ -47,7 +47,7 @@ class SomeClasses:
         return a[:, self.places.reshape(-1)]
 
     def _among_all(self, a: jax.Array) -> jax.Array:
-        """The same with columns of 0 for the others, [n, C, B]."""
+        """`a` with columns of 0 for the other classes, [n, C, B]."""
         n, _, lanes = a.shape
         return jnp.zeros((n, self.n_classes, lanes), a.dtype).at[:, self.places.reshape(-1)].set(a)
 

@@ -14,9 +14,9 @@ from xmcjax._fork import needs_threads_of_jax
 from xmcjax.solvers._base import Status
 from xmcjax.solvers.kernel_multinomial._problem import KernelProblem, without_lone_axis
 
-# Times the tolerance that the residual may keep where products with K̃ are not precise enough for less.
+# How many times the tolerance a residual may be where products with K̃ are not precise enough for less.
 ROUNDED = 10
-# Of the residual where u was last multiplied out: one that has fallen to less is looked at with an exact u.
+# u is multiplied out when the residual has fallen to this part of what it was when this was last done.
 _DRIFT = 1e-4
 
 
@@ -37,7 +37,7 @@ class Phase(enum.IntEnum):
 
 
 class State(NamedTuple):
-    """Of B lanes.
+    """The state of B lanes.
 
     Example:
         >>> from xmcjax.kernels import RBF, class_kernels, gram, points
@@ -59,16 +59,16 @@ class State(NamedTuple):
     steps: jax.Array  #: int32 [B], Newton steps
     cg_steps: jax.Array  #: int32 [B], CG steps of both methods
     fresh: jax.Array  #: bool [B], whether u was multiplied out and not added up
-    checks: jax.Array  #: int32 [B], how often it was for a residual that was small
-    checked: jax.Array  #: [B], the residual where it was last
-    direction: jax.Array  #: [n, C, B], the last one p of nonlinear CG; [0, 0, B] without it
-    K_direction: jax.Array  #: likewise, K̃ p
-    gradient: jax.Array  #: likewise, α + g before the step along p
-    energy: jax.Array  #: [B], where the steps of `window` begin rᵀK̃r, in Newton's method the residual
-    window: jax.Array  #: int32 [B], steps since then
+    checks: jax.Array  #: int32 [B], how often u was multiplied out for a small residual
+    checked: jax.Array  #: [B], the residual when u was last multiplied out
+    direction: jax.Array  #: [n, C, B], the last direction p of nonlinear CG; [0, 0, B] without it
+    K_direction: jax.Array  #: K̃ p, in the same shape
+    gradient: jax.Array  #: α + g before the step along p, in the same shape
+    energy: jax.Array  #: [B], rᵀK̃r where `window` begins; in Newton's method the residual
+    window: jax.Array  #: int32 [B], steps since `energy` was taken
 
     def running(self, *phases: Phase) -> jax.Array:
-        """bool [B], lanes that go on by one of these methods, by any for none; NumPy's if the fields are."""
+        """bool [B], lanes that go on by one of these methods, or by any if none is given; NumPy or JAX."""
         running = self.status == Status.RUNNING
         of_phase = [self.phase == phase for phase in phases]
         return running & functools.reduce(operator.or_, of_phase) if of_phase else running
@@ -97,7 +97,7 @@ def init(problem: KernelProblem, alpha=None) -> State:
     """
     n, C, _ = problem.likelihood.shape
     lanes, dtype = problem.weight.shape[1], problem.kernel.dtype
-    # arguments: the compiler would work out by itself what follows from a constant
+    # zeros as arguments: what follows from a constant the compiler would work out by itself
     zeros = jnp.zeros((n, C, lanes), dtype)
     directions = zeros if problem.conjugate else jnp.zeros((0, 0, lanes), dtype)
     return _init(problem.matrices_only(), zeros, directions, alpha)

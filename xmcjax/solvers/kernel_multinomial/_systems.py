@@ -28,7 +28,7 @@ class HParams(NamedTuple):
 
     Attributes:
         tolerance: a lane has converged when ‖α + g‖∞ is at most this times the geometric mean of its weights,
-            or ten times that where u, made anew, was off by rounding twice: its α then are the differences
+            or ten times that where u, made anew, was off by rounding twice: α then holds the differences
             between targets and probabilities to that precision.
         max_steps: k₁ of the paper, Newton steps per lane.
         max_cg: k₂, CG steps per Newton step. Nonlinear CG makes k₁ k₂ steps at most.
@@ -98,7 +98,7 @@ def solve_system(
         lanes: bool [B].
         tolerance: of CG, relative; a number or [B].
         max_steps: of CG.
-        radius: of CG, the longest x; a number or [B]. An exact solution knows none.
+        radius: of CG, the longest x; a number or [B]. An exact solution has none.
     """
     if problem.exact:
         return _exact(problem, pi, b, Kb, lanes)
@@ -126,7 +126,7 @@ def cg_in_functions(
     max_steps,
     radius: jax.Array | float = jnp.inf,
 ) -> Solved:
-    """CG on (I + W K̃) x = b in the inner product of K̃; one product with K̃ a step.
+    """CG on (I + W K̃) x = b in the inner product of K̃; one product with K̃ per step.
 
     A lane stops when ‖r‖_K̃ ≤ tolerance ‖b‖_K̃, r = b − (I + W K̃) x, or where rounding leaves no
     positive curvature; and where x reaches ‖x‖_K̃ = radius, which it does once, as it grows with every
@@ -134,8 +134,8 @@ def cg_in_functions(
 
     Args:
         product: x ↦ K̃ x, symmetric and positive semidefinite.
-        W: x ↦ W x, likewise.
-        b, Kb, lanes, tolerance, max_steps, radius: as of a system in the classes.
+        W: x ↦ W x, symmetric and positive semidefinite.
+        b, Kb, lanes, tolerance, max_steps, radius: as for a system in the classes.
 
     Example:
         (I + W K̃) x = b with K̃ = 2 I and W = I, so that x = b/3:

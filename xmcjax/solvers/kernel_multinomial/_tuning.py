@@ -25,7 +25,7 @@ from xmcjax.solvers.kernel_multinomial._systems import HParams
 
 # Arrays [n, C, lanes] that a criterion keeps at the same time, about.
 _ARRAYS = 16
-# Numbers of an array of lanes whose linear kernel is multiplied with side by side.
+# Numbers of an array, at most, of lanes with a linear kernel that are solved side by side.
 _LINEAR_NUMBERS = 1 << 17
 
 
@@ -42,8 +42,8 @@ class KernelModel:
         groups: group of each of the P independent functions, [P], whole numbers from 0 to G − 1.
         hierarchy: the tree whose leaves are the classes, or None.
         memory: bytes for stored matrices, and for the lanes that are solved side by side.
-        base: what makes base kernels of a kernel function, such as ``at`` of :class:`xmcjax.kernels.LowRank`
-            of an approximation whose active points thereby stay; None for the matrices themselves.
+        base: makes base kernels of a kernel function, such as ``at`` of a :class:`xmcjax.kernels.LowRank`,
+            which keeps the active points of that approximation; None for the matrices themselves.
 
     Example:
         >>> from xmcjax.kernels import RBF, points
@@ -66,7 +66,7 @@ class KernelModel:
         return int(self.groups.max()) + 1
 
     def hyperparameters(self, v, kernel: Kernel, sigma2, loadings=None) -> Hyperparameters:
-        """Those of the groups, as NumPy arrays: v [G], leaves of the kernel [G], or [1] for numbers.
+        """The hyperparameters of the groups in NumPy: v [G], leaves of the kernel [G], or [1] for numbers.
 
         Raises:
             ValueError: an array of another length, or a value that is not above 0.
@@ -97,7 +97,7 @@ class KernelModel:
         return gram(kernel, self.points, memory=self.memory)
 
     def grouped(self, gradient: Hyperparameters) -> Hyperparameters:
-        """A gradient in the hyperparameters of K̃ as one in those of the groups."""
+        """A gradient in the hyperparameters of K̃, as a gradient in the hyperparameters of the groups."""
         by_group = np.bincount(self.groups, np.asarray(gradient.v, np.float64), minlength=self.n_groups)
         return gradient._replace(v=by_group)
 
@@ -105,8 +105,8 @@ class KernelModel:
 class CvObjective:
     """Ψ as a function of a vector of parameters, with the fits of the last call as starts of the next.
 
-    The vector holds log v, the logarithms of the kernel's hyperparameters, log σ² and B, those of them
-    that are free.
+    The vector holds log v, the logarithms of the kernel's hyperparameters, log σ² and B, as far as these
+    are free.
 
     Args:
         model: the family.
@@ -158,7 +158,7 @@ class CvObjective:
         dtype = model.points.dtype
         train, test = (weight[:, None] * side for side in (~out, out))
         lane_bytes = _ARRAYS * n * C * jnp.dtype(dtype).itemsize
-        # many classes alone fill products with features: lanes beside each other would wait for the last
+        # with many classes one lane fills products with features: lanes side by side would wait for the last
         room = _LINEAR_NUMBERS // (n * C) if at.kernel.linear_scale is not None else q
         together = int(max(1, min(q, model.memory // lane_bytes, room)))
         self._lanes = [
@@ -168,8 +168,8 @@ class CvObjective:
         self._alpha = [jnp.zeros((n, C, train.shape[1]), dtype) for train, _ in self._lanes]
         self.steps = 0  #: Newton and CG steps of all calls
         self.cg_steps = 0
-        self.fits = 0  #: of all calls
-        self.unconverged = 0  #: those of them that ended before their tolerance was reached
+        self.fits = 0  #: fits of all calls
+        self.unconverged = 0  #: fits that ended before their tolerance was reached
 
     def names(self) -> list[str]:
         """What each place of the vector is."""
