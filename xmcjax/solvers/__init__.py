@@ -48,10 +48,10 @@ _PARTS = (
 )
 
 
-if not TYPE_CHECKING:  # which would let every name pass
+if not TYPE_CHECKING:  # a type checker would let every name pass
 
     def __getattr__(name: str) -> Any:
-        # On first use, because who needs one solver should not wait for the modules of all.
+        # On first use: a caller who needs one solver should not wait for the modules of all.
         if name == "SOLVERS":
             return importlib.import_module("xmcjax.solvers._table").SOLVERS
         if name in _PARTS:

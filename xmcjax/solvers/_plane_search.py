@@ -4,11 +4,11 @@ The minimum of f over the plane of w + t d and b + t d_b + β,
 
     φ(t, β) = Σ c ℓ(z + t m + β) + λ (t wᵀd + ½ t² ‖d‖²) + ½ λ_b (b + t d_b + β)²,   m = X d + d_b,
 
-by Newton's method on the margins alone: X is not multiplied. A point that is worse than the one
-before goes back half the way, and β three quarters of it before any point is better than (0, 0),
-where f falls along d alone for certain. The search stays in a box, t ≤ t_max and β ≤ β_max, until it
-stands at a side and wants out: the native step (native/newton/plane_search.h) looks only at rows that may
-have a loss in the box. A fresh lane, which goes from zero to its starting weights, keeps t = 1.
+by Newton's method on the margins alone: X is not multiplied. From a point that is worse than the best one so
+far, the search goes back half the way. While (0, 0) is the best point, β goes back three quarters of the way,
+because from there f is certain to fall only along d. The search stays in a box, t ≤ t_max and β ≤ β_max, and
+widens it where a move leads out of it: the native step (native/newton/plane_search.h) looks only at rows that
+may have a loss in the box. A fresh lane, which goes from zero to its starting weights, keeps t = 1.
 
 On stackexchange_tags lanes with a mean-separating start took 4.0 Newton steps with this search, and
 4.8 with a backtracking search for t followed by the minimum over β.
@@ -30,11 +30,11 @@ from xmcjax.solvers._lane_cg import has_cg_kernels
 if TYPE_CHECKING:
     from xmcjax.solvers._lane_problem import LaneProblem
 
-# The same numbers in native/newton/plane_search.h, which says more about them.
-LONGEST = 2.0  #: t
-LEAST = 0.1  #: of t is left by one move
-FARTHEST = 2.0  #: β in one move: the width of the hinge
-FLAT = 1e-3  #: over where a further move promises less than this part of the fall
+# The same numbers are in native/newton/plane_search.h, which says more about them.
+LONGEST = 2.0  #: the largest t
+LEAST = 0.1  #: the part of t that one move leaves at least
+FARTHEST = 2.0  #: the largest change of β by one move: the width of the hinge
+FLAT = 1e-3  #: the search ends where a further move promises less than this part of the fall so far
 MAX_TRIALS = 50
 BACK, MOST_BIAS = 0.25, 2.0  #: the first β is −BACK t_0 d_b, with at most this d_b
 ROOM = 1.25  #: t_max / t_0
@@ -45,8 +45,8 @@ class Plane(NamedTuple):
     """Lanes before their steps; arrays are [B] unless said otherwise."""
 
     fresh: jax.Array
-    steps: jax.Array  #: made so far
-    multiplier: jax.Array  #: t of the last one
+    steps: jax.Array  #: steps made so far
+    multiplier: jax.Array  #: t of the last step
     l2: jax.Array  #: []
     l2_bias: jax.Array  #: [], at least 0
     has_bias: jax.Array  #: []
@@ -60,9 +60,9 @@ class Plane(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Over the rows, at a point (t, β); [B] each."""
+    """Sums over the rows at a point (t, β); [B] each."""
 
-    change: jax.Array  #: Σ c (ℓ(z + t m + β) − ℓ(z)), of a fresh lane Σ c ℓ(z + t m + β)
+    change: jax.Array  #: Σ c (ℓ(z + t m + β) − ℓ(z)), or Σ c ℓ(z + t m + β) in a fresh lane
     slope: jax.Array  #: Σ c ℓ'
     slope_m: jax.Array  #: Σ c ℓ' m
     curvature: jax.Array  #: Σ c ℓ''
@@ -86,14 +86,14 @@ class _Search(NamedTuple):
 
 
 def rounding_error(value):
-    """That a change of f near this value may have."""
+    """The rounding error that a change of f near this value may have."""
     return 2 * jnp.finfo(value.dtype).eps * jnp.abs(value)
 
 
 def sums_along(problem: LaneProblem, z, m, fresh) -> Callable[[jax.Array, jax.Array], Sums]:
     """The sums over the rows of a problem, of margins z [n, B] and m [n, B]; fresh lanes are at z = 0.
 
-    In one kernel that reads each array once where X is multiplied by those of xmcjax-cuda.
+    Where xmcjax-cuda multiplies X, they are made by one kernel that reads each array once.
     """
     op, loss, c, o = problem.op, problem.loss, problem.weight, problem.shift
     if has_cg_kernels(op) and loss.native is not None:
@@ -135,7 +135,7 @@ def plane_search(
         first = s.trial == 0
         finite = jnp.isfinite(change)
         worse = ~(first & fresh) & ~(change <= s.best_change + rounding(s.best_change))
-        lost = first & fresh & ~finite  # the status will say so
+        lost = first & fresh & ~finite  # the status will be NONFINITE
         back_t = (t + s.best_t) / 2
         back_beta = s.best_beta + jnp.where(s.best_t == 0, 0.25, 0.5) * (beta - s.best_beta)
         halves = worse & ~lost & (s.halvings < max_halvings) & ((back_t != t) | (back_beta != beta))
@@ -143,7 +143,7 @@ def plane_search(
         better = ~worse & ~lost
         best_t, best_beta = jnp.where(better, t, s.best_t), jnp.where(better, beta, s.best_beta)
         best_change = jnp.where(better, change, s.best_change)
-        # (0, 0), to which it goes back, may lie outside of the box
+        # (0, 0), to which the search goes back, may lie outside of the box
         longest = jnp.where(better, jnp.maximum(s.longest, t), s.longest)
         highest = jnp.where(better, jnp.maximum(s.highest, beta), s.highest)
 
@@ -180,7 +180,7 @@ def plane_search(
         goes_on = s.searching & (halves | moves)
         ends = s.searching & ~goes_on
         end_t, end_beta = jnp.where(lost, t, best_t), jnp.where(lost, beta, best_beta)
-        # The minimum over the plane may be at a t that rounds to zero: then β alone makes the fall.
+        # The minimum over the plane may be at a t that rounds to zero: f then falls by β alone.
         falls = (end_t > 0) | (best_change < -rounding(best_change))
         enough = falls & (best_change <= armijo * end_t * plane.slope + rounding(best_change))
         failed = ends & turns & ~enough
@@ -204,7 +204,7 @@ def plane_search(
             trial=s.trial + 1,
         )
 
-    # The first steps of a lane are too long, each less than the one before.
+    # The first steps of a lane are too long, each by less than the one before: t_0 is ½, then near the last.
     start = jnp.where(fresh, 1, jnp.where(plane.steps == 0, 0.5, (1 + 2 * plane.multiplier) / 3)).astype(
         dtype
     )

@@ -13,7 +13,7 @@ from xmcjax.solvers.admm._steps import HParams, State, step, weights
 
 
 def _continued(problem: Problem, state) -> State:
-    """Running lanes at the dual variables of a state, which may be outside of this problem's dual set."""
+    """Running lanes at the dual variables of a state; these may be outside of this problem's dual set."""
     shape = problem.y.shape[1], problem.lanes, problem.classes
     check_state(state, State, dual=shape, best_dual=shape, status=(problem.lanes,))
     return continued(problem, state)

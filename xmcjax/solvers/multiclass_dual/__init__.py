@@ -51,5 +51,5 @@ __all__ = [
     "weights",
 ]
 
-if not TYPE_CHECKING:  # which would let every name pass
+if not TYPE_CHECKING:  # a type checker would let every name pass
     __getattr__ = renamed_functions(__name__, solve="run", solve_over_mesh="run_over_mesh")
