@@ -10,9 +10,9 @@ from xmcjax.lanes._training_data import check_sample_weight, label_columns
 
 
 def balanced_weights(Y, sample_weight: np.ndarray | None = None) -> LabelWeights:
-    """a_l = n / 2 n_l and b_l = n / 2 (n − n_l), with n_l of the n rows of the label l.
+    """a_l = n / 2 n_l and b_l = n / 2 (n − n_l), where n_l of the n rows have the label l.
 
-    Rows are counted with their weights; a and b are 1 for labels that no row has, or every row.
+    Rows are counted with their sample weights; a_l and b_l are 1 for a label that no row or every row has.
 
     Args:
         Y: labels, scipy.sparse or an array [n, L]; every stored non-zero is a label.

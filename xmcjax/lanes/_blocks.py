@@ -1,4 +1,4 @@
-"""The arrays of a block of lanes on the host, and the step that changes them; those on a device."""
+"""The protocol of a block of lanes, the block whose arrays are on the host, and which block is made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status, newton_cg
 from xmcjax.solvers.far_starts import FARTHER, drifted
 
-# Lanes whose weights are gone through together: the lines of the cache in which they lie are read once.
+# Lanes whose weights are copied together, so that each cache line that holds them is read once.
 _TOGETHER = 8
 
 
@@ -33,18 +33,18 @@ class Block(Protocol):
         ...
 
     def numbers(self) -> dict[str, np.ndarray]:
-        """Copies of the numbers that each lane has, when the step is made."""
+        """Finishes the step, and returns copies of the numbers of each lane after it, by their names."""
         ...
 
     def again(self, lanes: Sequence[int], starts: np.ndarray) -> list[int]:
-        """Lanes that have converged begin again at their weights where their scores are others than X w + b.
+        """Restarts converged lanes from their weights where their stored scores have drifted from X w + b.
 
         Args:
-            lanes: those to be looked at.
-            starts: ‖(w, b)‖ that each of them started from.
+            lanes: the lanes that are checked.
+            starts: for each of them, ‖(w, b)‖ of its start.
 
         Returns:
-            Those that begin again; see ``xmcjax.solvers.far_starts.multiplied_out``.
+            The lanes that begin again; see ``xmcjax.solvers.far_starts.multiplied_out``.
         """
         ...
 
@@ -53,18 +53,18 @@ class Block(Protocol):
         ...
 
     def close(self) -> None:
-        """Waits for a step that has begun, whatever becomes of it; the block is not used any more."""
+        """Waits for a step that has begun and ignores its result; the block is not used after that."""
         ...
 
     def read(
         self, lanes: Sequence[int], clipping: Clipping, heaviest: Sequence[float]
     ) -> Callable[[], list[Weights]]:
-        """Begins to read out the weights of some lanes; what it returns waits for them.
+        """Begins to read out the weights of some lanes; the function it returns waits for them.
 
         Args:
             lanes: at least one; they have ended.
             clipping: says which weights are left out; zeros always are.
-            heaviest: the larger weight of the rows with and without the label, of each of these lanes.
+            heaviest: for each of these lanes, the larger of the weights of rows with and without its label.
         """
         ...
 
@@ -73,9 +73,9 @@ def make_block(shared: Shared, size: int, by_part: bool = False) -> Block:
     """The block of `size` lanes that is fastest for these features and this loss.
 
     Args:
-        shared: what they have in common.
+        shared: what the lanes have in common.
         size: B.
-        by_part: whether the lanes of a block on the host may have a part of C.
+        by_part: whether lanes of a block on the host may be solved with a part of C.
     """
     if newton_cg.has_kernels(shared.op, shared.loss, shared.penalty):
         return HostBlock(shared, size, by_part)
@@ -99,7 +99,7 @@ class _Starts:
         weight = np.array(weight, dtype).reshape(-1, 1)
         self._of_rows = weight[:, 0] if by_label or by_part else None
         self._negative = np.ones(size)  # the weight of its negatives that a lane has now
-        #: c, [1 or n, 1]; where lanes have parts of it [1 or n, B], and [n, B] where jobs have their weights
+        #: c: [1 or n, 1]; [1 or n, B] where lanes may have parts of C; [n, B] where jobs have weights
         self.weight = weight
         if by_label or by_part:
             self.weight = aligned_zeros((n if by_label else len(weight), size), dtype)
@@ -126,7 +126,7 @@ class _Starts:
         self._positives[lane] = job.positives
         self.tolerance[lane] = job.tolerance
         if job.base is not None:
-            with np.errstate(over="ignore", invalid="ignore"):  # the status of a label says so
+            with np.errstate(over="ignore", invalid="ignore"):  # the status of the label reports it
                 np.multiply(self._in_dtype(job.base), w.dtype.type(job.scale), out=w)
         w[job.indices] += job.values
         self.b0[lane] = job.bias
@@ -148,14 +148,14 @@ class _Starts:
         column[job.positives] = of_rows[job.positives] * (part * job.positive_weight)
 
     def _in_dtype(self, base: np.ndarray) -> np.ndarray:
-        """The shared vector of the starts; most jobs in a row have the same, converted once."""
+        """The shared vector of the starts in the dtype of w0; consecutive jobs mostly share one."""
         if self._base[0] is not base:
             self._base = base, base.astype(self.w0.dtype, copy=False)
         return self._base[1]
 
 
 class _Look(NamedTuple):
-    """Fields of the native call that says what the losses of a lane rise by."""
+    """Arguments of the native call that computes how much a lane's losses rise without some weights."""
 
     lane: np.ndarray
     dropped: np.ndarray
@@ -164,7 +164,7 @@ class _Look(NamedTuple):
 
 
 def _of(penalty: Penalty, w: np.ndarray) -> float:
-    """R(w); that of the ridge needs no JAX."""
+    """R(w), without JAX where R is ½‖w‖²."""
     return 0.5 * float(w @ w) if isinstance(penalty, L2) else float(penalty.value(jnp.asarray(w)).sum())
 
 
@@ -172,7 +172,7 @@ class HostBlock:
     """Arrays on the host, changed in place by the native step: nothing is dispatched or copied."""
 
     def __init__(self, shared: Shared, size: int, by_part: bool = False):
-        op: Any = shared.op  # a Csr, as what kernels have been compiled for
+        op: Any = shared.op  # a Csr: the native kernels take no other
         n, d = op.shape
         dtype = np.dtype(op.dtype)
         self._starts = starts = _Starts(n, d, size, dtype, shared.weight, shared.by_label, by_part)
@@ -218,7 +218,7 @@ class HostBlock:
 
     def again(self, lanes: Sequence[int], starts: np.ndarray) -> list[int]:
         state, found = self._state, []
-        X: Any = None  # for SciPy, whose products need no threads of JAX
+        X: Any = None  # a SciPy matrix, whose products need no threads of JAX
         for lane, start in zip(lanes, starts.tolist(), strict=True):
             w, bias = state["w"][:, lane], state["bias"][lane]
             if start <= FARTHER * np.hypot(np.linalg.norm(w.astype(np.float64)), float(bias)):
@@ -230,7 +230,7 @@ class HostBlock:
         return found
 
     def _begin_again(self, lane: int) -> None:
-        """At its weights."""
+        """Restarts a lane from its weights."""
         state = self._state
         state["direction"][:, lane] = state["w"][:, lane]
         state["direction_bias"][lane] = state["bias"][lane]
@@ -240,12 +240,12 @@ class HostBlock:
         self._state["status"][list(lanes)] = Status.MAX_STEPS
 
     def weigh(self, lane: int, job: Job, part: float) -> None:
-        """Begins again at the weights of a lane, with this part of C, in a block that was made for parts."""
+        """Restarts a lane from its weights with this part of C; the block was made with `by_part`."""
         self._starts.weigh(lane, job, part)
         self._begin_again(lane)
 
     def begin(self) -> None:
-        """Nothing: the step is made by the thread that asks for its numbers."""
+        """Does nothing: :meth:`numbers` makes the step."""
 
     def close(self) -> None:
         pass  # a step is made where it is begun
@@ -267,9 +267,9 @@ class HostBlock:
         return lambda: read
 
     def _risen(self, lane: int, dropped: np.ndarray, reach: float) -> float:
-        """What the objective of a lane rises by without these weights.
+        """By how much the objective of a lane rises when these weights are set to 0.
 
-        Their scores are within the reach, times the root of the number of entries of a row.
+        A row's score by them is at most `reach` times the square root of its number of entries.
         """
         look = self._look
         look.lane[0], look.dropped[:, 0], look.reach[...] = lane, dropped, reach

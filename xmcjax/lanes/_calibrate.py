@@ -1,4 +1,4 @@
-"""One-vs-all weights without the rows of a fold, and the calibration that their scores of these rows give."""
+"""Calibration of one-vs-all scores: weights that are trained without a fold's rows score these rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xmcjax.lanes._results import LabelResult
 from xmcjax.lanes._training_data import check_labels, check_sample_weight
 from xmcjax.models import ArrayModel, Calibration, Calibrator, HeldOut, is_trained
 
-# Labels that are trained in all folds before they are scored: what their weights take is all that is kept.
+# Labels that are trained in all folds and then scored before the next ones: only their weights are kept.
 _AT_ONCE = 512
 
 
@@ -42,14 +42,15 @@ def calibrate_one_vs_all(
         X, Y, options, sample_weight: of :func:`train_one_vs_all`. Rows of weight 0 are left out.
         cv: folds, from 2 to the number of rows; or pairs of the rows to train on and those to hold out.
         labels: numbers of the labels; None for all.
-        label_weights: from the labels of the rows of some folds, CSR, and their sample weights to
-            `label_weights` of :func:`train_one_vs_all`; None for ones. The calibration has no such weights.
-        may_go_on: asked before a label is begun, and before a fold where the start takes labels in the order
-            of a tree; after the first no, nothing is calibrated.
+        label_weights: a function from the labels of a fold's training rows, CSR, and their sample weights to
+            `label_weights` of :func:`train_one_vs_all`; None for ones. The calibration itself ignores them.
+        may_go_on: asked before each label is begun, or, where the init takes labels in the order of a tree,
+            before each fold only; after the first no, nothing is calibrated.
         done: called when a label has been trained in a fold.
 
     Returns:
-        Of all L labels, in which others than `labels` are left as they are; None where `may_go_on` said no.
+        The calibration of all L labels, which leaves scores of labels outside `labels` as they are; None
+        where `may_go_on` said no.
 
     Raises:
         ValueError, TypeError: as :func:`train_one_vs_all`; another number of folds; no label that has rows in
@@ -77,7 +78,7 @@ def calibrate_one_vs_all(
         some = np.sort(labels[begin : begin + size])
         parts = []
         for train, rows in splits:
-            # a tree begins all of its labels at once: it is asked for between folds
+            # the labels of a tree are begun together, so the question is asked between folds
             if options.init.tree and not asked(-1):
                 return None
             Y_train, w = Y[train], None if weight is None else weight[train]
@@ -128,7 +129,7 @@ class _Kept:
         return (result for result in self._found if result is not None)
 
     def model(self) -> ArrayModel:
-        """Weights of all labels, of which each has a result."""
+        """The weights of these labels, each of which has a result."""
         rows = [(result.indices, result.values) for result in self._results()]
         coef = _sparse.stacked(rows, self._n_features)
         status = np.array([result.status for result in self._results()], np.int64)

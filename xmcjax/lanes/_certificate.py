@@ -1,4 +1,4 @@
-"""Whether a label that has ended is where it says, in float64, whatever misled the solver before.
+"""Certificates in float64: how far the weights of a label that has ended are from the minimum.
 
 With ½ ‖w‖² as the penalty the problem of a label, f(w, b) = ½ ‖w‖² + ½ r b² + Σ_i c_i φ(y_i (x_i·w + b)),
 has a dual. Slopes u_i = φ'(m'_i) at the margins m' of any point give, with v = Σ_i c_i u_i y_i x_i and
@@ -6,11 +6,11 @@ s = Σ_i c_i u_i y_i,
 
     min f ≥ D = Σ_i c_i (φ(m'_i) − u_i m'_i) − ½ ‖v‖² − s²/2r,
 
-where r = 0 asks for s = 0. The bias of that point is chosen for it; what rounding leaves is taken from the
-slopes of the heavier sign by a factor ρ < 1, which is known to leave at least ρ (φ − u m) of their terms
-where φ ≥ 0, since u ↦ −φ*(u) is concave and −φ*(0) = min φ. The slopes at (w, b) themselves give
-f − D = ‖∇f‖²/2, which is far too much where C ‖x‖² is large; those at the end of a Newton step hardly more
-than ½ ∇fᵀ H⁻¹ ∇f where the step stays where the model holds.
+where r = 0 requires s = 0. Then the bias of the point is chosen so that s is 0 up to rounding, and the slopes
+of the sign with the larger sum are multiplied by the factor ρ < 1 that makes s exactly 0. Each of their terms
+keeps at least ρ (φ − u m), since φ ≥ 0, u ↦ −φ*(u) is concave and −φ*(0) = min φ. The slopes at (w, b)
+give f − D = ‖∇f‖²/2, which is far too large where C ‖x‖² is large. The slopes at the end of a Newton step
+give hardly more than ½ ∇fᵀ H⁻¹ ∇f, as long as the quadratic model holds along the step.
 
 With another penalty R the last two terms are −R*(−v) and −(r R)*(−s). Where R has a kink or grows like |w|,
 these are −∞ unless |v_j| ≤ 1, and slopes are shrunk by the factor that gives the largest bound.
@@ -36,20 +36,22 @@ from xmcjax.solvers.host_newton import halved
 
 #: A label has converged only where f − min f is certain to be at most this part of f.
 GAP = 5e-3
-# Of f, what is left of rounding in a bound. Where weights gain only the part g of f over the bias alone,
-# scores without it vary by about g² of f: a larger gap may be a bias that is wrong by more than they are.
-# Newton steps go on until the gap is g² of f or so small as this, or they bring nothing.
+# Rounding error of a bound, relative to f. Newton steps go on until the gap, relative to f, is at most this
+# or g², or until they bring nothing: g is the part of f that the weights gain over the bias alone. Scores
+# without the bias vary by about g² of f then, and a larger gap may be an error of the bias beyond that.
 _BOUND_ROUNDING = 1e-12
-# Factors of C between the problems of a path; Newton steps of each, and the part of f of the decrement at
-# its end.
+# _FACTORS: ratios of C between the problems of the first path and of the second. _PATH_STEPS: most Newton
+# steps of a problem. _PATH_DECREMENT: Newton decrement, relative to f, at which a problem ends.
 _FACTORS, _PATH_STEPS, _PATH_DECREMENT = (10.0, 3.0), 200, 1e-5
-# The same of steps at C from the weights of a lane.
+# Counterpart of _PATH_STEPS for steps with the whole of C from the weights of a lane.
 _LAST_STEPS = 10
-# Of the end of a path: penalties with a kink bound Xᵀ ℓ' by 1, and the bound shrinks ℓ' until that holds.
+# Bound on ‖∇f‖ at the end of a path: a penalty with a kink bounds the entries of Xᵀ ℓ' by 1, and the lower
+# bound of f shrinks ℓ' until that holds.
 _PATH_VIOLATION = 1e-3
-# Of f, the decrement at which the solver ends a lane.
+# Newton decrement, relative to f, at which the solver ends a lane.
 _DECREMENT = newton_cg.HParams().decrement
-# Newton steps, halvings of one, and steps of a bias; how many times a gap that is small enough is near it.
+# Most Newton steps, halvings of a step, and steps of the bias alone. _NEAR: a bound is worked out where the
+# Newton decrement is at most this many times a gap that is small enough.
 _NEWTON_STEPS, _HALVINGS, _BIAS_STEPS, _NEAR = 50, 50, 10, 10
 _EPSILON = float(np.finfo(np.float64).eps)
 
@@ -62,7 +64,7 @@ class Certified(NamedTuple):
     value: float  #: f
     gradient_norm: float  #: ‖∇f‖
     gap: float  #: (f − D) / f for the largest D that was found
-    ended: bool  #: whether ‖∇f‖ is within its tolerance, or is rounding
+    ended: bool  #: whether ‖∇f‖ is within its tolerance, or no more than rounding
 
 
 class _Point(NamedTuple):
@@ -107,18 +109,18 @@ class Label:
     ) -> Certified:
         """The weights, or better ones, with their gap.
 
-        Where the loss has other ends than by Newton steps, these come first, and before them steps whose
-        directions are exact, as long as f falls in the whole of them. Where neither they nor Newton
-        steps make the weights of the lane good enough, the solver takes a path in float64: from weights
-        of zero and a small part of C to the whole of it, each time from the solution before. Where C ‖x‖² is
-        so large that steps are lost among rows that enter and leave the loss, 50 steps on a path reach what
-        a thousand at C do not.
+        Newton steps come first; where the loss has other `ends`, these are steps with exact directions, and
+        they last only as long as whole steps lower f. Then each of the `ends` is tried, followed by Newton
+        steps. If the weights are still not good enough, the solver takes a path in float64: it begins with
+        weights of zero and a small part of C and goes up to the whole of C, from one solution to the next.
+        Where C ‖x‖² is so large that steps are lost among rows that enter and leave the loss, 50 steps on a
+        path reach what a thousand at C do not.
 
         Args:
             w, bias: of the lane.
-            ends: of labels with this loss.
+            ends: ways to end a label with this loss other than by Newton steps.
             operator: gives X in float64; None for no path.
-            part: of C, at which a path begins.
+            part: the part of C at which a path begins.
         """
         if self._features.factors or not ends:
             best, least = self._improved(w, bias, -np.inf, whole_steps=bool(ends))
@@ -141,7 +143,7 @@ class Label:
         return self._judged(best, least)
 
     def _at_ends(self, best: _Point, least: float, ending: Ending) -> tuple[_Point, float]:
-        """Weights as numbers of the type of X, or better ones of these ends, and a lower bound of f."""
+        """`best`, or better weights of this ending in the dtype of X, and a lower bound of min f."""
         least = max(least, self._bound(best.z))
         if self._certain(best, least):
             return best, least
@@ -182,9 +184,9 @@ class Label:
     def _improved(
         self, w: np.ndarray, bias: float, least: float, whole_steps: bool = False
     ) -> tuple[_Point, float]:
-        """Weights as numbers of the type of X, or better ones by Newton steps, and a lower bound of f.
+        """The weights rounded to the dtype of X, or better ones by Newton steps, and a lower bound of min f.
 
-        With `whole_steps` until one is halved.
+        With `whole_steps`, the first step that has to be halved is the last one.
         """
         given = now = self._at(*self._rounded(w, bias))
         least = max(least, self._bound(now.z))
@@ -198,7 +200,7 @@ class Label:
         for _ in range(_NEWTON_STEPS):
             if certain(given) or not np.isfinite(now.value):
                 break
-            # as numbers of the type of X they may be worse
+            # rounded to the dtype of X, the weights may be worse
             if certain(now) and self._stands(rounded := self._at(*self._rounded(now.w, now.bias)), least):
                 now = rounded
                 break
@@ -208,7 +210,7 @@ class Label:
             along = self._features.product(step) + step_bias
             ahead = now.z + along
             losses = self._evaluated(ahead)
-            # an exact direction knows how far away the minimum is, and whether a bound is of use
+            # `fall` of an exact direction tells how far away the minimum is, and whether a bound is of use
             fall = -float(now.gradient @ step + now.gradient_bias * step_bias) / 2
             factors = self._features.factors
             near = not factors or fall <= _NEAR * gap * now.value
@@ -236,21 +238,21 @@ class Label:
         return point.value - least <= gap * point.value and self._ended(point)
 
     def _tells(self, point: _Point, least: float) -> bool:
-        """Whether f − D is small beside what the weights gain."""
+        """Whether f − D is small compared with what the weights gain over the bias alone."""
         enough = max(self._variance(point, least), _BOUND_ROUNDING)
         return point.value - least <= enough * point.value
 
     def _variance(self, point: _Point, least: float) -> float:
-        """Of scores without the bias, about: g², a part of f, where weights gain at most g f over it."""
+        """About the variance of scores without the bias: g², where the weights gain at most g f over it."""
         if not point.value > 0:
             return 0.0
         losses, *_ = self._evaluated(np.full(len(self._y), point.bias))
         alone = float(losses.sum()) + max(self._r, 0.0) / 2 * point.bias * point.bias
         gained = max(alone - least, 0.0) / point.value
-        return gained * gained  # which may overflow: a power of it would be an error
+        return gained * gained  # may overflow to ∞, where ** would raise an error
 
     def _of_best_bias(self, point: _Point) -> _Point:
-        """The same weights with the bias at its minimum, by its slope: f rounds what is left of it."""
+        """The same weights with the best bias, by the slope of f: differences of f would be rounding."""
         for _ in range(_BIAS_STEPS):
             h = max(self._r, 0.0) + float(point.curvature.sum())
             if self._r < 0 or not h > 0:
@@ -262,10 +264,10 @@ class Label:
         return point
 
     def _stands(self, rounded: _Point, least: float) -> bool:
-        """Whether weights that were certain in float64 still are as numbers of the type of X.
+        """Whether weights that were certain in float64 still are when they are rounded to the dtype of X.
 
-        Of a lane that was under way, as of every lane, the gradient counts that it has worked out, and not
-        what rounding makes of it.
+        For a lane that was under way, only the gap is checked again: its gradient counts as it was before
+        rounding, as it does for every lane that ended by itself.
         """
         if not self._under_way:
             return self._certain(rounded, least)
@@ -276,7 +278,7 @@ class Label:
         return self._has_ended or self._certain(best, least)
 
     def _ended(self, point: _Point) -> bool:
-        """Whether ‖∇f‖ is within its tolerance, 0 where a label starts at its minimum, or is rounding."""
+        """Whether ‖∇f‖ is within its tolerance, which may be 0, or no more than rounding."""
         norm = _norm(point)
         # where f is strongly convex by σ, ‖∇f‖²/2σ bounds f − min f
         convex = (min(self._r, 1.0) if self._r >= 0 else 1.0) if isinstance(self._penalty, L2) else 0.0
@@ -284,8 +286,8 @@ class Label:
         return norm <= self._tolerance or bool(norm * norm / 2 <= convex * rounding)
 
     def _judged(self, now: _Point, least: float) -> Certified:
-        """A point, whose weights are numbers of the type of X, beside a lower bound."""
-        # of exact zeros the gap is 0
+        """The result at a point whose weights are in the dtype of X, given a lower bound of min f."""
+        # where f and the bound are both exactly 0, so is the gap
         fall = max(now.value - least, 0.0)
         gap = fall / now.value if now.value > 0 else 0.0 if fall == 0 else np.inf
         dtype = self._features.dtype
@@ -310,11 +312,11 @@ class Label:
         return _Point(w, bias, z, f, slope, curvature, w + self._features.transposed(slope), slope_bias)
 
     def _dual(self, z: np.ndarray, losses=None) -> tuple[np.ndarray, float]:
-        """u c y, [n], and a lower bound of Σ c (φ − u m), of the slopes u at these scores."""
+        """u c y, [n], of the slopes u at these scores, and a lower bound of Σ c (φ − u m)."""
         if self._r == 0:
             z, losses = z + balanced(self._loss, z, self._y, self._c), None
         value, slope, _ = self._evaluated(z) if losses is None else losses
-        # far from the minimum the two cancel, and what rounding leaves may be larger than the minimum
+        # far from the minimum φ and u m cancel, and the rounding error may be larger than the minimum
         terms = value - slope * z - TERM_ROUNDING * (np.abs(value) + np.abs(slope * z))
         if self._r == 0:
             rising, falling = float(slope[slope > 0].sum()), -float(slope[slope < 0].sum())
@@ -324,7 +326,7 @@ class Label:
         return slope, float(terms.sum())
 
     def _bound(self, z: np.ndarray, losses=None) -> float:
-        """D of the slopes at these scores, of which the losses may be known."""
+        """D of the slopes at these scores; `losses` is what :meth:`_evaluated` gives there, where known."""
         slope, terms = self._dual(z, losses)
         v = self._features.transposed(slope)
         bound = float(terms - v @ v / 2)
@@ -334,9 +336,9 @@ class Label:
         return bound if np.isfinite(bound) else -np.inf
 
     def _searched(self, now: _Point, step, step_bias: float, along, ahead, at_one) -> _Point | None:
-        """The first of t = 1, ½, ¼, … where f falls; None where it does for none.
+        """The point at the first of t = 1, ½, ¼, … where f falls; None where it falls at none.
 
-        Of t = 1 the scores `ahead` and the losses there are known.
+        For t = 1 the scores `ahead` and the losses `at_one` are given.
         """
 
         def at(t: float) -> _Point:
@@ -347,10 +349,10 @@ class Label:
 
 
 class PenalisedLabel(Label):
-    """The same with another penalty: the gradient is the element of ∂f that is nearest to 0.
+    """A label with another penalty, whose gradient is the element of ∂f that is nearest to 0.
 
-    A bound is shrunk until |v_j| ≤ 1, by far more than the weights of a lane are from the minimum: mostly a
-    few steps in float64 from there are enough, and no path is taken.
+    Shrinking the slopes until |v_j| ≤ 1 lowers the bound by far more than f is above its minimum. Mostly some
+    steps in float64 from the weights of the lane are enough then, and no path from zero is taken.
     """
 
     def _ways(self, best: _Point, part: float) -> list[tuple[_Point | None, list[float]]]:

@@ -1,4 +1,4 @@
-"""Which labels that have ended are looked at again in float64, and which are to end there."""
+"""Which labels that have ended are checked again in float64, and which are solved to the end there."""
 
 from __future__ import annotations
 
@@ -26,20 +26,22 @@ from xmcjax.losses import MarginLoss
 from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status, newton_cg
 
-# Of f, by which rounding may have misled a solver before it is not believed.
+# Possible rounding error, relative to f, above which the end of a lane is checked.
 _ROUNDING = 1e-4
-# Largest mean of κ C s ‖x‖², beside the 1 of the penalty, with which a small Newton decrement is believed: of
-# the fits of tests/attack/scales_one_vs_all.py none was misled below 10,000.
+# Largest mean of κ C s ‖x‖² with which a small Newton decrement is believed, where the penalty has the
+# curvature 1: of the fits of tests/attack/scales_one_vs_all.py none was misled below 10,000.
 _STIFF = 4e3
-# The same of κ C s ‖x‖² ‖w‖² / 2 R(w) with another penalty: of 145 fits none was misled by 0.1% below 3,000.
+# Counterpart of _STIFF for the mean of κ C s ‖x‖² ‖w‖² / 2 R(w) with another penalty: of 145 fits none was
+# misled by 0.1% below 3,000.
 _STIFF_PENALISED = 1e3
-# The same with which Newton steps are hardly ever short.
+# Mean of κ C s ‖x‖² up to which Newton steps are hardly ever short.
 _EASY = 20.0
-# Entries of X up to which a lane that its steps have ended is retried, and a path is taken.
+# Most entries of X with which a lane that max_steps has ended is retried, and with which a path is taken.
 _RETRIED, _ON_A_PATH = 1_000_000, 10_000_000
-# Of f, what weights gain at least where a lane is believed: its Newton decrement is a tenth of that at most.
+# Gain of the weights over the bias alone, relative to f, from which on a lane is believed: ten times the
+# Newton decrement at which a lane ends.
 _GAINED = 10 * newton_cg.HParams().decrement
-# So many exact steps are worth as much as what a lane has done before its directions are exact.
+# A lane ends by exact directions once it has done as much work as this many exact steps.
 _WORTH = 10
 
 
@@ -51,8 +53,8 @@ class _Certifier:
         loss: φ.
         weight: C s of the rows, [1] or [n].
         l2_bias: r; negative for no bias.
-        penalty: R, of the weights and, r times it, of the bias.
-        retries: whether lanes that ``max_steps`` has ended are looked at, where products with X are cheap.
+        penalty: R of the weights; the bias has r R.
+        retries: whether lanes that ``max_steps`` has ended are checked, where products with X are cheap.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class _Certifier:
         self._X, self._loss, self._r = X, loss, float(l2_bias)
         self._penalty = L2() if penalty is None else penalty
         self._weight, self._mean = weight, mean_curvature(X, loss, weight)
-        # Xᵀ ℓ' is wrong by ε Σ |ℓ'| ‖x‖ ≤ ε (2 κ f Σ c ‖x‖²)^½ or so, the minimum by half the square of that
+        # the error of Xᵀ ℓ' is about ε Σ |ℓ'| ‖x‖ ≤ ε (2 κ f Σ c ‖x‖²)^½, that of the minimum half its square
         self._wrong = 16 * float(np.finfo(X.dtype).eps) ** 2 * self._mean if np.isfinite(self._mean) else 0.0
         entries = X.nnz if sp.issparse(X) else X.size
         self._doubted = {Status.LINE_SEARCH_FAILED} | (
@@ -81,11 +83,11 @@ class _Certifier:
                 self._ends.append(InteriorEnd(self._features, self._r))
             if DualEnd.serves(loss):
                 self._ends.append(DualEnd(X, self._r))
-        #: whether lanes may be taken over
+        #: whether lanes that are under way may end here, see :meth:`Certifier.takes_over`
         self.goes_on = retries and self._takes_paths and self._features.exact
-        #: of C, with which a lane whose steps are short begins again; None where none does
+        #: the part of C with which a lane whose steps are short begins again; None where no lane does
         self.first_part: float | None = None
-        exact = self._features.exact and isinstance(self._penalty, L2)  # directions of lanes that end here
+        exact = self._features.exact and isinstance(self._penalty, L2)  # whether directions here are
         if retries and not exact and _EASY < self._mean < np.inf:
             self.first_part = _EASY / self._mean
         self._op: LinOp | None = None
@@ -107,8 +109,8 @@ class _Certifier:
             w, bias: of the lane.
             y: targets, [n].
             c: C s c of the rows, [n].
-            tolerance: on ‖∇f‖, which better ones are to keep as well.
-            under_way: whether the lane has not ended: steps are made until it has.
+            tolerance: on ‖∇f‖, which better weights have to keep as well.
+            under_way: whether the lane was still moving: then steps go on until the solver would end it.
         """
         with _in_float64(), on_host():
             kind = Label if isinstance(self._penalty, L2) else PenalisedLabel
@@ -141,9 +143,9 @@ class _Certifier:
 
     @functools.cached_property
     def _part_of_path(self) -> float:
-        """Of C, at which a path begins: margins are hardly more than 1 there."""
+        """The part of C at which a path begins: the margins of its solution are hardly more than 1."""
         mean = self._mean
-        if np.isinf(self._loss.most_curvature):  # of margins so small
+        if np.isinf(self._loss.most_curvature):  # at margins so small
             mean = curvature_near_0(self._loss) * _mean_square(self._X, self._weight)
         return 1 / mean if 1 < mean < np.inf else 1.0
 
@@ -166,17 +168,17 @@ class Certifier(_Certifier):
         # rows that leave the loss in the step that it models.
         if self._wrong * active > _ROUNDING:
             return True
-        # Where the loss of a row moves it little, the model errs little where rows leave the loss in a step.
+        # Where the loss of one row moves the minimum little, the quadratic model errs little as rows leave.
         stiff = not self._mean <= _STIFF
-        # ‖∇f‖²/2 bounds f − min f, but for a bias that is free
+        # ‖∇f‖²/2 bounds f − min f, unless the bias is not regularised
         return stiff and (self._r == 0 or gradient_norm * gradient_norm / 2 > GAP * value)
 
     def doubted(self, jobs: Sequence[Job], numbers: dict[str, np.ndarray]) -> list[bool]:
         """Which ends of lanes are to be looked at, also because their weights gain little."""
         positive, negative = np.array([(job.positive_total, job.negative_total) for job in jobs]).T
-        with np.errstate(over="ignore", invalid="ignore"):  # the status of a label says so
+        with np.errstate(over="ignore", invalid="ignore"):  # the status of the label reports it
             alone = of_bias(self._loss, numbers["bias"], positive, negative, self._r)
-            # features of a small unit, or that tell little of the label
+            # true where features have a small unit, or tell little about the label
             little = alone - numbers["value"] < _GAINED * numbers["value"]
         little &= numbers["status"] == Status.CONVERGED
         return [a or b for a, b in zip(super().doubted(jobs, numbers), little.tolist(), strict=True)]
@@ -186,10 +188,10 @@ class Certifier(_Certifier):
         return False
 
     def takes_over(self, steps: int, cg_steps: int, active: int) -> bool:
-        """Whether a lane that is under way is to end by exact directions, where they can end any.
+        """Whether a lane that is under way is to end by exact directions; asked only where `goes_on`.
 
-        That is where its work so far would have paid for them: what they cost then is as much again at most.
-        Both are counted in operations of the native step, of which an exact step makes some faster.
+        It is where its work so far would have paid for exact steps, which then cost as much again at most.
+        Work is counted in operations of the native step; an exact step makes some operations faster.
 
         Args:
             steps, cg_steps: that it has made.
@@ -213,13 +215,13 @@ class PenalisedCertifier(_Certifier):
             return False
         with _in_float64(), on_host():
             w = w.astype(np.float64)
-            # 2 R(w) / ‖w‖² stands for the 1 that ½ ‖w‖² has for its curvature
+            # 2 R(w) / ‖w‖² takes the place of the curvature 1 of ½ ‖w‖²
             slack = float(w @ w) / (2 * sum_of(self._penalty, w, 1.0)) if w.any() else 0.0
             return bool(self._mean * slack <= _STIFF_PENALISED and self._wrong * slack * active <= _ROUNDING)
 
 
 def mean_curvature(X: Any, loss: MarginLoss, weight: np.ndarray) -> float:
-    """The mean of κ C s ‖x‖², of which the number of active rows is about what bounds the curvature."""
+    """The mean of κ C s ‖x‖²; times the number of active rows it roughly bounds the losses' curvature."""
     return loss.most_curvature * _mean_square(X, weight)
 
 

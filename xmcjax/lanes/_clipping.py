@@ -5,18 +5,18 @@ A weight stays where |w_j| ≥ t. Without a number given,
     t = 0.01 min(1/r, ‖w‖/4),    r² = Σ_i s_i ‖x_i‖² / Σ_i s_i,
 
 so that a dropped weight moves the score of a row of usual length by a hundredth of the margin at most, and
-by little of what the label's own scores differ: the rule does not see the unit of the features. Then t is
+by little compared with the spread of the label's scores. The unit of the features does not matter. Then t is
 halved until the weights δ that are dropped are expected to raise the objective f of the label by little:
 
     ½ ‖δ‖² + ½ κ (a/n) Σ_j δ_j² Σ_i C s_i x_ij²  ≤  f/400,
 
-with a rows of n active and φ'' ≤ κ: ½ δᵀHδ as if the columns of the active rows were orthogonal and as
-long as those of other rows. (A bound of ½ δᵀHδ by norms of X is hundreds of times too large on text.)
+where a of the n rows are active and φ'' ≤ κ. This is ½ δᵀHδ if the columns of the active rows are orthogonal
+and as long as those of other rows. (A bound of ½ δᵀHδ by norms of X is hundreds of times too large on text.)
 
-That is many times too little where C s ‖x‖² is large: the weights dropped along a row have one sign, and rows
-that were just beyond the margin come within it, even where none was. Where some rise is expected as if all
-rows were active, it is taken there from the losses of the rows themselves, at each t that is small enough by
-the above, and t is halved until it is f/200 at most.
+This estimate is many times too small where C s ‖x‖² is large: the weights dropped along a row have one sign,
+and rows just beyond the margin come within it, even where no row was active before. Where the estimate with
+a = n expects some rise there, the rise is computed from the losses of the rows, at each t that the estimate
+above allows, and t is halved until that rise is f/200 at most.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from xmcjax.lanes._job import Weights
 from xmcjax.lanes._objective import Objective
 from xmcjax.losses import MarginLoss
 
-#: A rise of a label's objective that is worth a warning.
+#: Rise of a label's objective, relative to it, above which a warning is given.
 RISE = 0.01
-# Where 1/4 of it is expected, t is too large, or a t that was given is worth a closer look.
+# Expected rise above which t is halved, or, where the user gave t, the objective is evaluated again.
 EXPECTED = RISE / 4
-# By so much the objective may rise where it is looked at: where the mean of κ C s ‖x‖², times the larger
-# weight of the label's rows, is above the second, and a rise of more than the third is expected as if all
-# rows were active.
+# ALLOWED: largest rise where the rise is computed from the losses. This is done where the mean of κ C s ‖x‖²,
+# times the larger weight of the label's rows, is above _STIFF, and the rise that is expected if all rows are
+# active is above _DOUBTED.
 ALLOWED, _STIFF, _DOUBTED = RISE / 2, 3.0, EXPECTED / 16
-# t without a number given: this over r, and this part of ‖w‖.
+# Where no t is given, it is the smaller of _OF_MARGIN / r and _OF_NORM ‖w‖.
 _OF_MARGIN, _OF_NORM = 0.01, 0.0025
-# As often is t halved; then all weights stay.
+# Scales of t that are tried, each half the one before; after them all weights stay.
 HALVINGS = 10
 _SCALES = (*(0.5**k for k in range(HALVINGS)), 0.0)
-# Labels whose objective is evaluated again, at most: each costs a product with X.
+# Most labels whose objective is evaluated again: each costs a product with X.
 LOOKS = 64
 
 
@@ -57,12 +57,12 @@ class Clipping:
     """The rule for one set of features.
 
     Attributes:
-        most: t at most; 0 keeps all weights.
+        most: the largest t; 0 keeps all weights.
         part: t is at most this part of ‖w‖ too; infinite where `most` was given by the user.
         curvature: ½ κ/n Σ_i C s_i x_ij², [d], in the dtype of the weights.
         stiffness: the mean of κ C s ‖x‖²; 0 where no objective is looked at.
-        largest_row: the largest ‖x‖, where some may be.
-        rows: n, where some may be.
+        largest_row: the largest ‖x‖, set where objectives may be looked at.
+        rows: n, set where objectives may be looked at.
     """
 
     most: float
@@ -78,7 +78,7 @@ class Clipping:
         return math.isfinite(self.part)
 
     def is_stiff(self, heaviest: float) -> bool:
-        """Whether a rise may be far more than what is expected of a label.
+        """Whether the objective of a label may rise by far more than expected.
 
         Args:
             heaviest: the larger weight of the label's rows.
@@ -86,7 +86,7 @@ class Clipping:
         return self.stiffness * heaviest > _STIFF
 
     def doubts(self, square: float, curved: float, value: float, heaviest: float) -> bool:
-        """Whether the objective of a label is looked at: a row may be active without the weights only.
+        """Whether the rise is computed from the losses: dropping weights may make further rows active.
 
         Args:
             square, curved, value: as in :meth:`expected_rise`.
@@ -111,7 +111,8 @@ class Clipping:
             value: f.
             active: rows with a slope or a curvature.
             heaviest: the larger weight of the label's rows.
-            risen: gives f(w − δ) − f(w) of δ, [d], and of the part of √entries that a score of δ may be.
+            risen: gives f(w − δ) − f(w) from δ, [d], and a number that, times the square root of a row's
+                number of entries, bounds the row's score by δ.
         """
         if self.most == 0:
             kept = np.flatnonzero(np.abs(w) > 0)
@@ -125,7 +126,7 @@ class Clipping:
                 values = w.take(kept)
                 dropped = w.copy()
                 dropped[kept] = 0
-                # of these alone: what sums over all weights leave of those that are kept may be all rounding
+                # sums over the dropped weights alone: a difference of larger sums might be all rounding
                 square, curved = float(dropped @ dropped), float((dropped * dropped) @ self.curvature)
                 expected = self.expected_rise(square, curved, value, active * heaviest)
                 if not self.adapts or expected <= EXPECTED:
@@ -136,12 +137,12 @@ class Clipping:
         return Weights(kept, values, expected)
 
     def scales(self):
-        """Factors of t, one after the other."""
+        """The factors of t that are tried, one after the other."""
         return _SCALES if self.adapts else (1.0,)
 
     @staticmethod
     def expected_rise(square: float, curved: float, value: float, active: float) -> float:
-        """Of f, relative to it; infinite where it cannot be told.
+        """The expected rise of f, relative to f; infinite where it cannot be told.
 
         Args:
             square: Σ δ².
@@ -150,7 +151,7 @@ class Clipping:
             active: rows with a slope or a curvature, times the larger weight of the label's rows.
         """
         rise = float(0.5 * square + active * curved)
-        if rise <= 0:  # nothing was dropped, but for rounding
+        if rise <= 0:  # nothing was dropped, up to rounding
             return 0.0
         rise = rise / value if value > 0 else math.inf
         return rise if rise == rise else math.inf
@@ -180,7 +181,7 @@ def make_clipping(X: Any, weight: np.ndarray, loss: MarginLoss, clip: float | No
         squares = sp.csr_array((of_entries, X.indices, X.indptr), shape=X.shape).T @ weight
     else:
         squares = np.einsum("i,ij,ij->j", weight, X, X, dtype=np.float64)
-    # where a rise cannot be told all weights stay: a loss may have any curvature, and columns no entries
+    # infinite curvatures of a loss may give ∞ or NaN here: then no rise can be told, and all weights stay
     with np.errstate(over="ignore", invalid="ignore"):
         total = squares.sum()
         curvature = (0.5 * loss.most_curvature / n * squares).astype(dtype)
@@ -213,7 +214,7 @@ class CloserLook:
         positive: float,
         negative: float,
     ) -> float:
-        """(f(w) − f) / f of the weights that a clip keeps; NaN where so many labels have been looked at.
+        """(f(w) − f) / f for the weights w that a clip keeps; NaN once ``LOOKS`` labels have been looked at.
 
         Args:
             weights: those kept.
@@ -222,7 +223,7 @@ class CloserLook:
             positives: rows with the label.
             positive, negative: weights of the rows with and without it.
         """
-        if self._left <= 0:  # threads share it
+        if self._left <= 0:  # threads share the count
             return math.nan
         self._left -= 1
         w = np.zeros(self._X.shape[1], weights.values.dtype)
@@ -232,7 +233,7 @@ class CloserLook:
     def value(
         self, w: np.ndarray, bias: float, positives: np.ndarray, positive: float, negative: float
     ) -> float:
-        """f(w) of all weights, [d]; the others as above."""
+        """f(w) at weights w, [d]; the other arguments as in :meth:`rise`."""
         y, c = self._objective.targets(positives, positive, negative, w.dtype)
         f = self._objective.losses(self._X @ w + w.dtype.type(bias), y, c)
         return f + self._objective.of_weights(w).sum() + self._objective.of_bias(bias, w.dtype)
@@ -243,9 +244,9 @@ class Raised(NamedTuple):
 
     labels: int = 0
     worst: int = -1  #: the label whose objective rose most; between equals the lower number
-    rise: float = 0.0  #: of its objective, relative to it
+    rise: float = 0.0  #: of the objective of `worst`, relative to it
     looked_at: int = 0  #: labels whose rise was worked out
-    unseen: int = 0  #: others, of which some rise is expected
+    unseen: int = 0  #: labels not looked at, although some rise is expected
 
     def with_label(self, label: int, rise: float) -> Raised:
         """With one label more; its rise is 0 where none is expected, NaN where it was not looked at."""

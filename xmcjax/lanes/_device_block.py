@@ -1,9 +1,9 @@
-"""A block of lanes on a device: X and the lanes stay there, what is small goes over.
+"""A block of lanes on a device: X and the lanes stay there, and only small arrays are copied.
 
-A start goes over as the entries that it consists of, a solution comes back as the weights that are
-kept. Both are begun before the next step and awaited after, so that copies and what the host does with
-them take place while the device makes the step. A step has loops whose ends a GPU tells the thread that
-began it, which waits for them: it is a thread of its own.
+A start is sent as the entries that it consists of, and a solution comes back as the weights that are
+kept. Both copies are begun before the next step and awaited after it, so that the copies and the host's
+work on them take place while the device makes the step. A step contains loops, and with a GPU the thread
+that begins a step waits for the ends of its loops: a thread of its own does that.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from xmcjax.penalties import L2, Penalty
 from xmcjax.solvers import Status, newton_cg
 from xmcjax.solvers.far_starts import multiplied_out
 
-# Entries of starts, positives and weights each, that go over in one call.
+# Most entries of positives, and of starting weights, that are sent in one call.
 ENTRIES = 1 << 16
 # Lanes that are read out in one call, and the first guess of the weights that a lane keeps on average.
 READ, KEPT = 32, 1024
 # Arrays of [READ, d] that reading out holds where lanes keep most of their weights.
 OF_READ = 16
-# Arrays of [READ, n] that it holds where objectives are looked at.
+# Arrays of [READ, n] that reading out holds where objectives are evaluated.
 OF_LOOK = 6
-# Bytes of one number everywhere that are sent; more are made on the device by a program of their own.
+# Most bytes of a constant array that is sent; a larger one is made on the device by a program of its own.
 SENT = 1 << 20
 
 
 class _Numbers(NamedTuple):
-    """Of each lane; [B]."""
+    """Numbers of each lane, [B] each."""
 
     tolerance: np.ndarray
     bias: np.ndarray
-    scale: np.ndarray  #: of the shared vector of its start
+    scale: np.ndarray  #: factor of the shared vector in its start
     positive: np.ndarray  #: weight of the rows with target +1
     negative: np.ndarray
 
@@ -84,7 +84,7 @@ class DeviceBlock:
         self._of_rows = put(of_rows) if shared.by_label else None
         self._numbers = _Numbers(*(np.zeros(size, dtype) for _ in _Numbers._fields))
         self._entries = min(ENTRIES, 1 << max(n, d).bit_length())
-        # places in their columns, one after the other, have 32 bits
+        # places among the weights of all lanes that are read together are int32
         self._together = min(READ, max(1, np.iinfo(np.int32).max // max(d, 1)))
         self._all = self._together * d
         self._room = self._rounded(self._together * min(KEPT, d))
@@ -134,7 +134,7 @@ class DeviceBlock:
         return self._base[1]
 
     def _added(self, job: Job) -> tuple[np.ndarray, np.ndarray]:
-        """What a start has besides its share of that vector: features and values; all of another vector."""
+        """Features and values of a start besides its multiple of the shared vector, or of a whole start."""
         values = job.values.astype(self._dtype)
         if job.base is None or job.base is self._base[0]:
             return job.indices, values
@@ -143,7 +143,7 @@ class DeviceBlock:
         return np.concatenate([at, job.indices]), np.concatenate([own, values])
 
     def _filled(self, entries: np.ndarray) -> np.ndarray:
-        """To the length that the compiled program takes, with what is no row, no feature and no lane."""
+        """Pads entries to the length that the compiled program takes, with an index out of every range."""
         nothing = np.iinfo(np.int32).max
         return np.pad(entries, (0, self._entries - len(entries)), constant_values=nothing)
 
@@ -160,7 +160,7 @@ class DeviceBlock:
             try:
                 self._state = step.result()
             finally:
-                # an error holds this frame, and would hold itself by it, and the arrays of the block
+                # an error refers to this frame, which would refer to it and keep the arrays of the block
                 del step
         fields = [getattr(self._state, name) for name in NUMBERS]
         _copy_ahead(fields)
@@ -197,7 +197,7 @@ class DeviceBlock:
         return lambda: [weights for finish in waiting for weights in finish()]
 
     def _rounded(self, weights: int) -> int:
-        """So many or more, a power of 2, or all that lanes which are read together have."""
+        """The next power of 2, or the number of all weights of the lanes that are read together."""
         return min(1 << max(weights - 1, 0).bit_length(), self._all)
 
     def _begin_read(
@@ -207,11 +207,11 @@ class DeviceBlock:
         chosen[: len(lanes)] = lanes
         rule = _Rule(*(self._dtype.type(number) for number in (clipping.most, clipping.part)))
         curvature, state, room = self._curvature[1], self._state, self._room
-        scale[len(lanes) :] = np.inf  # lane 0 again, of which nothing is kept
-        # The state is given away to the next step; what is copied here is not.
+        scale[len(lanes) :] = np.inf  # the others are lane 0, of which nothing is kept
+        # The next step takes over the arrays of the state; these copies stay.
         lanes_of_state = _columns(state.w, state.value, state.active, chosen)
         problem = self._problem
-        look = None  # at objectives
+        look = None  # computes the rise of objectives
         if any(map(clipping.is_stiff, heaviest)):
             rows = _rows(state.z, problem.y, problem.weight, chosen)
             given = problem.op, rows, lanes_of_state[0], rule
@@ -244,8 +244,8 @@ class DeviceBlock:
                 room = self._rounded(total)
                 more = _largest(lanes_of_state, rule, scale.copy(), curvature, room=room)
                 read = _Read.of(more, scale, room)
-            # Labels come by their numbers of positives, and the next ones keep about as many weights. What is
-            # read in vain costs more than a program for another size, of which there are few.
+            # Labels come in order of their numbers of positives, so the next ones keep about as many weights.
+            # Reading too much costs more than compiling for another size, and there are few sizes.
             usual = total * self._together // len(lanes)
             if not room // 4 < usual <= room:
                 self._room = self._rounded(usual)
@@ -272,7 +272,7 @@ class _Read(NamedTuple):
 
     @classmethod
     def of(cls, packed: jax.Array, scale: np.ndarray, room: int) -> _Read:
-        """From one array of bytes, of which `scale` was asked."""
+        """Takes apart the array of bytes that :func:`_largest` has made for these scales."""
         lanes, dtype = len(scale), scale.dtype
         floats, ints = np.split(np.asarray(packed), [(room + 4 * lanes) * dtype.itemsize])
         of_weights, of_lanes = np.split(floats.view(dtype), [room])
@@ -290,14 +290,14 @@ _multiplied_out = jax.jit(multiplied_out, donate_argnums=(2,))
 
 
 def _placed(a: np.ndarray) -> jax.Array:
-    """An array on the device; of one number everywhere only that is sent, where that is worth a program."""
+    """An array on the device; a large constant one is made there from its number."""
     if a.nbytes > SENT and not any(a.strides):
         return jnp.full(a.shape, a[(0,) * a.ndim], a.dtype)
     return put(a)
 
 
 def _fields(shared: Shared, size: int) -> tuple[newton_cg.LaneProblem, newton_cg.HParams, newton_cg.State]:
-    """What a step takes of idle lanes beside X, as arrays of NumPy that take no memory."""
+    """The arguments of a step of idle lanes, without X, as arrays of NumPy that take no memory."""
     (n, d), dtype = shared.op.shape, np.dtype(shared.op.dtype)
 
     def full(value: Any, shape: tuple[int, ...], kind: Any = dtype) -> Any:
@@ -328,7 +328,7 @@ def _fields(shared: Shared, size: int) -> tuple[newton_cg.LaneProblem, newton_cg
 
 
 def block_bytes(shared: Shared, size: int) -> int | None:
-    """Bytes that a block takes beside X: by XLA's count of its step, and what is read out meanwhile.
+    """Bytes that a block takes beside X: XLA's count for its step, plus what reading out takes.
 
     Args:
         shared, size: of :class:`DeviceBlock`.
@@ -338,7 +338,7 @@ def block_bytes(shared: Shared, size: int) -> int | None:
     """
     op = shared.op
     problem, hp, state = described(_fields(shared, size))
-    # as `begin` calls it, which then finds the program
+    # with the arguments of `begin`, which then finds the program compiled
     found = counted(newton_cg.advance, dataclasses.replace(problem, op=op), hp, state)
     if found is None:
         return None
@@ -358,7 +358,7 @@ def _refill(changing, of_rows, fresh, numbers: _Numbers, base, entries, values):
     """State, targets, tolerances and c with the starts in the fresh lanes, and more entries of starts added.
 
     Args:
-        changing: what comes back.
+        changing: state, targets, tolerances and c, which are returned changed.
         of_rows: weights of the rows, [n, 1], where c differs from lane to lane, else None.
         fresh: bool [B].
         numbers: of all lanes.
@@ -386,7 +386,7 @@ def _refill(changing, of_rows, fresh, numbers: _Numbers, base, entries, values):
 
 
 class _Rule(NamedTuple):
-    """Of :class:`xmcjax.lanes._clipping.Clipping`."""
+    """Numbers of a :class:`xmcjax.lanes._clipping.Clipping`, in the dtype of the weights."""
 
     most: np.floating
     part: np.floating
@@ -425,7 +425,7 @@ def _staying(columns, rule: _Rule, scale):
     """Which weights stay, and the squares of all."""
     magnitude, squares = jnp.abs(columns), columns**2
     norm = jnp.sqrt(squares.sum(axis=1))
-    # an infinite part of a norm of 0 is no number; where squares underflow all weights stay
+    # ∞ times a norm of 0 is NaN; where the squares underflow to 0, all weights stay
     relative = jnp.where(jnp.isinf(rule.part), jnp.inf, rule.part * norm)
     least = (scale * jnp.minimum(rule.most, relative))[:, None]
     return (magnitude >= least) & (magnitude > 0), squares
@@ -433,13 +433,13 @@ def _staying(columns, rule: _Rule, scale):
 
 @jax.jit
 def _rows(z, y, weight, lanes):
-    """The scores, targets and c of some lanes, [n, k], c perhaps of one row or lane."""
+    """The scores, targets and c of some lanes, [n, k]; c may have one row or one column."""
     return z[:, lanes], y[:, lanes], weight if weight.shape[1] == 1 else weight[:, lanes]
 
 
 @functools.partial(jax.jit, static_argnames=("loss", "penalty"))
 def _risen(op: LinOp, rows, columns, rule: _Rule, scale, *, loss: MarginLoss, penalty: Penalty):
-    """What f rises by without the weights that do not stay, [k]."""
+    """By how much f rises when the weights that do not stay are dropped, [k]."""
     z, y, c = rows
     y = y.astype(z.dtype)
     stays, _ = _staying(columns, rule, scale)

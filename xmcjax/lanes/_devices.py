@@ -15,13 +15,13 @@ from xmcjax.linops import Csr, LinOp
 # Lanes of a block on a CPU: two tiles of the native kernels, which share a pass over X. More do not fit
 # the caches.
 ON_A_CPU = 32
-# On a GPU a block of 512 lanes reads 2 kB for an entry of X; more lanes have little to gain.
+# Fewest and most lanes of a block on a GPU: 512 lanes read 2 kB per entry of X, and more gain little.
 FEWEST, MOST = 16, 512
-# Arrays of [n, B] and of [d, B] that a Newton step holds, about, by XLA's count of programs for GPUs, and the
-# part of the memory that they may fill.
+# OF_ROWS, OF_COLUMNS: about how many arrays of [n, B] and of [d, B] a Newton step holds, by XLA's count for
+# GPUs. PART: the part of the free memory that they may fill.
 OF_ROWS, OF_COLUMNS, PART = 7, 6, 0.8
-# Blocks of a device that has room for them: while the host reads out one and prepares starts for it, the
-# device makes a step of the other.
+# Most blocks of a device: while the host reads out one and prepares starts for it, the device makes a step
+# of the other.
 BLOCKS = 2
 
 
@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
 
 def placed(op: LinOp) -> list[Place]:
-    """X on every device of the default platform; on one where the native kernels or the caller choose.
+    """X on every device of the default platform; on one for the native kernels, or where the caller chose it.
 
     Args:
         op: X on the default device, which keeps it.
@@ -46,12 +46,12 @@ def placed(op: LinOp) -> list[Place]:
 
 
 def worker_count(places: list[Place], threads: int) -> int:
-    """Host threads, each with a block: one for a device; on a CPU, which they share, at least `threads`."""
+    """Host threads, each with a block: one per device; on a CPU, which they share, at least `threads`."""
     return max(threads, len(places)) if default_platform() == "cpu" else len(places)
 
 
 def lanes_that_fit(op: LinOp, device: Any = None) -> int:
-    """Lanes of a block where nobody says how many, by the sizes of X; training asks XLA's count afterwards.
+    """The default number of lanes of a block, by the sizes of X; training then checks it by XLA's count.
 
     Args:
         op: X, on its device already.
@@ -88,7 +88,7 @@ def lanes_in(free: int, n: int, d: int, itemsize: int) -> int:
 
 
 def lanes_of_use(lanes: int, labels: int) -> int:
-    """So many lanes, or as many as there are labels, filled up to a multiple of 16, where these are fewer.
+    """`lanes`, or the number of labels rounded up to a multiple of 16 where that is less.
 
     Example:
         >>> lanes_of_use(4, labels=3), lanes_of_use(512, labels=40)
@@ -98,7 +98,7 @@ def lanes_of_use(lanes: int, labels: int) -> int:
 
 
 def whole_tiles(lanes: int) -> int:
-    """So many lanes or fewer, but one at least: multiples of 128 or 32, or a power of 2 below."""
+    """`lanes` rounded down to a multiple of 128 or 32, or, below 32, to a power of 2; at least one."""
     for tile in (128, 32):
         if lanes >= tile:
             return lanes // tile * tile

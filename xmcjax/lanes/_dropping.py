@@ -18,7 +18,7 @@ def objective_of(data: TrainingData, options: OneVsAll) -> Objective:
 def dropping(
     data: TrainingData, options: OneVsAll, objective: Objective
 ) -> tuple[Sparsifier | None, Clipping]:
-    """The search that takes the place of a clip or None, and the clip."""
+    """The search that takes the place of a clip, or None, and the rule of the clip."""
     X = data.X
     # starting weights that were asked for stay as they are
     solved = options.max_iter > 0

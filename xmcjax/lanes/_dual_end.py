@@ -1,13 +1,14 @@
 """The end of a label with the squared hinge by coordinate ascent of its dual, in float64.
 
-Where C ‖x‖² is large beside the 1 of the penalty, as it is with features that are not scaled, the Hessian is
-so ill-conditioned that CG and line searches are lost in rounding. The dual does not know the penalty's null
-space (Hsieh et al. 2008, "A dual coordinate descent method for large-scale linear SVM", eq. 4):
+Where C ‖x‖² is large compared with the curvature 1 of the penalty, as with features that are not scaled, the
+Hessian is so ill-conditioned that CG and line searches are lost in rounding. The dual lacks the directions in
+which only the penalty has curvature (Hsieh et al. 2008, "A dual coordinate descent method for large-scale
+linear SVM", eq. 4):
 
     min f = max_{α ≥ 0} D(α) = Σ α_i − ½ ‖Σ α_i y_i x_i‖² − (Σ α_i y_i)²/2r − Σ α_i²/4c_i.
 
-The bias is the weight of a further feature, which is 1/√r everywhere. Where r is 0, Σ α_i y_i = 0 takes the
-place of that term: ascent finds it by multipliers.
+The bias is the weight of a further feature, which is 1/√r in all rows. Where r is 0, the constraint
+Σ α_i y_i = 0 takes the place of the term with r, and the ascent enforces it by multipliers.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from xmcjax import _sparse, native
 from xmcjax._range import squared_norms
 from xmcjax.losses import MarginLoss, SquaredHinge
 
-# Relative gaps, one after another, at which the ascent is looked at.
+# Relative gaps, one after another, at which the weights of the ascent are yielded.
 _TOLERANCES = (1e-3, 1e-5, 1e-8)
-# Entries of X that the ascent visits for a label, about, and passes over them at least and at most.
+# About how many entries of X the ascent visits per label, and its fewest and most passes over X.
 _WORK, _PASSES = 2e7, (20, 1000)
-# The square of the feature of a free bias, in medians of ‖x‖².
+# Square of the feature of a free bias, relative to the median of ‖x‖².
 _FREE = 0.15
 
 
@@ -39,15 +40,15 @@ class End(NamedTuple):
     bound: float  #: D
 
 
-#: Of a label: (y, c, w, b) ↦ ends that are better and better, of which w and b may be a start.
+#: A function of a label, (y, c, w, b) ↦ better and better ends; it may start from w and b.
 Ending = Callable[[np.ndarray, np.ndarray, np.ndarray, float], Iterator[End]]
 
 
 def bias_feature(X: Any, r: float) -> float:
-    """What the feature of the bias is in all rows of CSR or dense X; 0 for no bias.
+    """The value of the feature of the bias in all rows of CSR or dense X; 0 for no bias.
 
-    Where r is 0, in proportion to the length of the rows: ascent is slower with a larger one, and multipliers
-    with a smaller one.
+    Where r is 0, it is proportional to the length of the rows: a larger value makes the ascent slower, a
+    smaller one the multipliers.
     """
     if r != 0:
         return 1 / float(np.sqrt(r)) if r > 0 else 0.0
@@ -67,7 +68,7 @@ def with_bias(X: Any, feature: float, dtype) -> sp.csr_array:
 
 
 def balanced_variables(alpha: np.ndarray, positive: np.ndarray) -> np.ndarray:
-    """Those of the heavier sign times what makes Σ α y = 0."""
+    """α with the variables of the sign with the larger sum scaled down until Σ α y = 0."""
     of_signs = alpha[positive].sum(), alpha[~positive].sum()
     factor = min(of_signs) / max(of_signs) if max(of_signs) > 0 else 1.0
     return np.where(positive if of_signs[0] > of_signs[1] else ~positive, factor * alpha, alpha)
@@ -94,12 +95,12 @@ class DualEnd:
         return type(loss) is SquaredHinge and native.available()
 
     def __call__(self, y: np.ndarray, c: np.ndarray, w: np.ndarray, bias: float) -> Iterator[End]:
-        """Ends that are better and better, each label's own, whatever other labels there are.
+        """Better and better ends of a label, which do not depend on other labels.
 
         Args:
             y: targets, [n].
-            c: weights of the losses, [n]; rows with 0 are none.
-            w, bias: of no use here, where α starts at 0.
+            c: weights of the losses, [n]; rows of weight 0 are left out.
+            w, bias: not used, since α starts at 0.
         """
         kept = c > 0
         X, y, c = self._features(kept), y[kept], c[kept]
@@ -126,7 +127,7 @@ class DualEnd:
                 return
 
     def _features(self, kept: np.ndarray) -> sp.csr_array:
-        """These rows of X in float64 with the feature of the bias; most labels have the same."""
+        """These rows of X in float64 with the feature of the bias, kept since most labels have the same."""
         with self._making:
             if self._rows is None or not np.array_equal(self._rows, kept):
                 self._X, self._rows = with_bias(self._given[kept], self._bias, np.float64), kept

@@ -1,9 +1,9 @@
 """Starts of labels with the squared hinge where rows are few and their features long: ascent of the dual.
 
-Where C ‖x‖² is large beside the 1 of the penalty, Newton's method makes tens of steps, as rows enter and
-leave the loss. With more features than rows these have little in common, and some passes of coordinate ascent
-over the dual of :mod:`xmcjax.lanes._dual_end` come near to the minimum. Lanes begin there, and whatever is
-said of a label is said by them.
+Where C ‖x‖² is large compared with the curvature 1 of the penalty, Newton's method makes tens of steps, as
+rows enter and leave the loss. With more features than rows, the rows have little in common, and some passes
+of coordinate ascent over the dual of :mod:`xmcjax.lanes._dual_end` come near to the minimum. Lanes start from
+there, so that the result and the status of a label are those of its lane.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ from xmcjax.lanes._dual_end import DualEnd, bias_feature, with_bias
 from xmcjax.lanes._options import OneVsAll
 from xmcjax.lanes._training_data import TrainingData
 
-# Features for each row at least, and the least mean of the curvature of the losses of a row, beside the 1 of
-# the penalty, with which these starts pay.
+# Pairs of the fewest features per row and the least mean of κ C s ‖x‖² with which these starts pay.
 _PAYS = ((4.0, 15.0), (1.0, 100.0))
-# The relative gap at which ascent ends, this over that mean, by which the gradient is small as well; or the
-# passes over the rows, of which a free bias takes more.
+# Ascent ends at a relative gap of _GAP over the mean of κ C s ‖x‖², where the gradient is small as well, or
+# after _PASSES over the rows, _PASSES_FREE with a free bias.
 _GAP, _PASSES, _PASSES_FREE = 3e-4, 50.0, 100.0
 
 
 def serves(data: TrainingData, options: OneVsAll) -> bool:
-    """Whether labels have such a dual, and features for each row."""
+    """Whether labels have such a dual, and there are at least as many features as rows."""
     n, d = data.X.shape
     return d >= n and DualEnd.serves(options.loss)
 
 
 def pays(shape: tuple[int, int], mean: float) -> bool:
-    """Whether a mean of κ C s ‖x‖² lets many steps expect, with features [n, d]."""
+    """Whether many Newton steps are to be expected of a mean of κ C s ‖x‖² and features [n, d]."""
     n, d = shape
     return mean < np.inf and any(d >= part * n and mean > least for part, least in _PAYS)
 

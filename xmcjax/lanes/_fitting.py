@@ -18,8 +18,8 @@ class Fitting:
     """Chooses lanes and blocks for one device.
 
     Args:
-        count: bytes that so many lanes take beside X.
-        free: bytes beside X.
+        count: gives the bytes that a number of lanes takes beside X.
+        free: bytes that are free beside X.
         what: the lanes and the device, for the error, such as "over 3 rows and 2 features, on cuda:0".
         dtype: of the lanes.
     """
@@ -28,7 +28,7 @@ class Fitting:
         self._count, self._free, self._what, self._dtype = count, free, what, dtype
 
     def chosen(self, guess: int) -> int:
-        """As many lanes as fill 0.8 of what is free, about, up to 512; fewer than 16 where no more fit.
+        """As many lanes as fill about 0.8 of what is free, up to 512; fewer than 16 where no more fit.
 
         Args:
             guess: the lanes that are counted first.
@@ -44,12 +44,12 @@ class Fitting:
                 break
             lanes = whole_tiles(min(lanes * usable // needed, lanes - 1))
         if lanes == guess < MOST and 2 * needed <= usable:
-            # what does not grow with the lanes makes the rest smaller: this many fit
+            # a part of `needed` does not grow with the lanes, so that this many fit
             lanes = whole_tiles(min(lanes * usable // needed, MOST))
         return lanes
 
     def check(self, lanes: int) -> None:
-        """That the lanes which the caller asks for fit.
+        """Checks that the lanes which the caller asks for fit.
 
         Raises:
             DeviceMemoryError: they do not; the text says how many would.

@@ -21,10 +21,10 @@ from xmcjax.lanes._results import LabelResult
 from xmcjax.lanes._training_data import check_labels
 from xmcjax.native import StopFlag
 
-# Labels of the first sample, and how many times larger the next is.
+# Labels of the first sample per worker, and how many times larger each next sample is.
 _FIRST, _LARGER = 64, 2
-# Entries of the features, or labels, up to which a set of a shape is made; of a larger one a part is, with as
-# many times fewer rows, features and labels.
+# Most entries of the features, and most labels, of a data set that is made whole. Of a larger shape only a
+# part is made, with rows, features and labels that are all fewer by the same factor.
 _MADE = 1_000_000
 
 
@@ -54,9 +54,10 @@ def forecast(
 ) -> Forecast:
     """Trains samples of the labels, each twice as large as the one before, and says how long all take.
 
-    A sample takes labels at even distances from their list by the number of positives. What a run costs
-    beside its labels, and the lanes that idle at its end, are in every sample alike: all labels take the time
-    of the largest, and for each label that it lacks what a label more has cost between the last two.
+    A sample takes labels at even distances from the list of labels by their numbers of positives. What a run
+    costs beside its labels, and by lanes that idle at its end, is the same in every sample. The forecast is
+    therefore the time of the last sample, plus the cost of one more label between the last two samples for
+    each label that the last one lacks.
 
     Args:
         X, Y, options, label_weights: of :func:`train_one_vs_all`.
@@ -64,7 +65,7 @@ def forecast(
         patience: seconds, about, which the samples may take.
 
     Raises:
-        TypeError, ValueError: as there; an initialisation that takes labels in an order of its own.
+        TypeError, ValueError: as :func:`train_one_vs_all`; an init that takes labels in an order of its own.
 
     Example:
         >>> from xmcjax.data import make_power_law
@@ -115,10 +116,10 @@ def _of_samples(X, Y, options: OneVsAll, label_weights, labels, patience: float)
 
 
 def forecast_of_shape(shape: Shape, options: OneVsAll, dtype: str) -> tuple[np.ndarray, Forecast]:
-    """The forecast for data of a shape, and the positives of each label that was made for it.
+    """The numbers of positives of labels that are made for a shape, and the forecast for such data.
 
-    Where the shape is large, two parts of it are made, one a fourth of the other. What a label takes and
-    stores is taken to grow on as it does from one to the other, by a power of the size.
+    Where the shape is large, two parts of it are made, one a fourth of the other. The time and the weights of
+    a label are assumed to grow on with the size as they do from one part to the other, by the same power.
 
     Args:
         shape: of the data, which follow Zipf's law.
@@ -141,7 +142,7 @@ def forecast_of_shape(shape: Shape, options: OneVsAll, dtype: str) -> tuple[np.n
     fourth = forecast(*_made(shape, part / 4, dtype), options)
 
     def of_all(larger: float, smaller: float, least: float) -> float:
-        growth = max(larger / 4 / smaller, least)  # of a label: there are 4 times as many
+        growth = max(larger / 4 / smaller, least)  # per label, of which `larger` has 4 times as many
         return larger / part * growth ** math.log(1 / part, 4)
 
     # a label goes over all rows at least once
@@ -168,7 +169,7 @@ def _forget(result: LabelResult) -> None:
 
 
 def _spread(ordered: np.ndarray, size: int) -> np.ndarray:
-    """So many at even distances, or all."""
+    """`size` labels at even distances, or all."""
     if size >= len(ordered):
         return ordered
     return ordered[((np.arange(size) + 0.5) * len(ordered) / size).astype(np.int64)]

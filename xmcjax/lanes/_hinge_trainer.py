@@ -21,8 +21,8 @@ from xmcjax.lanes._trainer import Trainer
 from xmcjax.solvers import Status
 from xmcjax.solvers.multiclass_dual import LabelHinges, Labels, LabelSolution
 
-# Labels of a block, which share the passes that look at all rows, and the optimum without labels that they
-# start from; and bytes of their weights, or of their dual variables, in float64.
+# _TOGETHER: most labels of a block; they share the passes that look at all rows, and the optimum without
+# labels, from which they start. _BYTES: most bytes of their weights, or dual variables, in float64.
 _TOGETHER, _BYTES = 64, 256 << 20
 # Passes over the rows that stand for one of `max_iter`.
 _PASSES = 10
@@ -42,7 +42,7 @@ class HingeTrainer(Trainer):
         data = self._data
         self.places, self.workers = [Place(None, data.op)], options.threads
         self._size = options.block_size or labels_together(*data.X.shape)
-        # in float64 so much is certain of a label that has converged
+        # the relative gap, worked out in float64, is at most GAP where a label has converged
         tol, passes = min(options.tol, GAP), float(_PASSES * options.max_iter)
         bias, labels = options.fit_intercept, data.Y.shape[1]
         self._hinges = LabelHinges(data.X, data.dtype, data.row_weight, bias, labels, tol, passes)
@@ -59,7 +59,7 @@ class HingeTrainer(Trainer):
                         self._output.result(result)
 
     def _results(self, numbers: np.ndarray) -> list[LabelResult]:
-        """Of these labels."""
+        """The results of these labels."""
         positive, negative = self._data.weights_of(numbers)
         labels = Labels(numbers, sp.csc_array(self._data.Y[:, numbers]), positive, negative)
         found, bias = self._hinges.solved(labels), self._options.fit_intercept
@@ -76,7 +76,7 @@ class HingeTrainer(Trainer):
                 chosen = self._sparsifier.kept(w, b, value, labels.rows.indices[first:last], *by_label)
                 weights_of = Weights(chosen, w[chosen])
             numbers_of = dict(newton_steps=math.ceil(found.passes[k]), value=value, rise=float(rise[k]))
-            # ½ ‖∇P‖² bounds P − min P, as its gap does
+            # the norm whose ½ ‖∇P‖² is the gap: both bound P − min P
             norm = math.sqrt(2 * found.gap[k]) if found.gap[k] >= 0 else math.nan
             results.append(
                 made(label, weights_of, b, status, self._data.dtype, gradient_norm=norm, **numbers_of)
@@ -84,9 +84,9 @@ class HingeTrainer(Trainer):
         return results
 
     def _clipped(self, labels: Labels, found: LabelSolution) -> tuple[list[Weights], np.ndarray]:
-        """The weights that are kept, without the bias, and by how much of P dropping the others raises it.
+        """The weights that are kept, without the bias, and the rise of P, relative to P, without the others.
 
-        Where the rule adapts, t is halved until P rises by ``EXPECTED`` at most, as P itself says.
+        Where the rule adapts, t is halved until P, evaluated anew, rises by ``EXPECTED`` at most.
         """
         rule, W = self._clipping, found.W
         features = len(W) - self._options.fit_intercept
@@ -110,12 +110,12 @@ class HingeTrainer(Trainer):
 
 
 def labels_together(n: int, d: int) -> int:
-    """Labels of a block where nobody says how many."""
+    """The default number of labels of a block."""
     return max(1, min(_TOGETHER, _BYTES // (12 * max(n, d + 1))))  # dual variables with their places
 
 
 def _largest(rule: Clipping, W: np.ndarray) -> np.ndarray:
-    """t of each label."""
+    """The largest t of each label."""
     if not rule.adapts:
         return np.full(W.shape[1], rule.most)
     norms = np.sqrt(np.einsum("jk,jk->k", W, W, dtype=np.float64))

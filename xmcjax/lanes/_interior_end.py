@@ -23,9 +23,9 @@ from xmcjax.lanes._dual_end import End, balanced_variables
 from xmcjax.lanes._label_features import LabelFeatures
 from xmcjax.losses import MarginLoss, SquaredHinge
 
-# Steps; the relative gap from which on weights are looked at, and that ends a label; the part of the way to
-# the nearest s or α of 0; how far from 0 these start, in parts of their means. Ten times as far, or a tenth,
-# takes up to twice the steps.
+# _STEPS: most steps. _LOOKED_AT: relative gap up to which weights are yielded. _TOLERANCE: relative gap that
+# ends a label. _PART: part that a step goes of the way to where an s or α is 0. _AWAY: how far from 0 s and α
+# start, relative to their means; ten times as far, or a tenth, takes up to twice the steps.
 _STEPS, _LOOKED_AT, _TOLERANCE, _PART, _AWAY = 60, 1e-4, 1e-10, 0.995, 0.1
 
 
@@ -54,11 +54,11 @@ class InteriorEnd:
         return type(loss) is SquaredHinge and features.factors
 
     def __call__(self, y: np.ndarray, c: np.ndarray, w: np.ndarray, bias: float) -> Iterator[End]:
-        """Ends that are better and better, each label's own, whatever other labels there are.
+        """Better and better ends of a label, which do not depend on other labels.
 
         Args:
             y: targets, [n].
-            c: weights of the losses, [n]; rows with 0 are none.
+            c: weights of the losses, [n]; rows of weight 0 are left out.
             w, bias: to start from.
         """
         kept = np.flatnonzero(c > 0)
@@ -67,13 +67,13 @@ class InteriorEnd:
 
 
 class _Interior:
-    """Of one label."""
+    """The interior-point method for one label."""
 
     def __init__(self, features: LabelFeatures, r: float, y: np.ndarray, c: np.ndarray):
         self._features, self._r, self._y, self._c = features, r, y, c
 
     def ends(self, w: np.ndarray, bias: float) -> Iterator[End]:
-        """Those that are good enough to be looked at, until rounding or the tolerance ends them."""
+        """Yields the points of a gap up to _LOOKED_AT, until rounding or the tolerance ends the steps."""
         now = self._start(w, bias)
         for _ in range(_STEPS):
             if now is None or not np.isfinite(now.m).all():
@@ -97,7 +97,7 @@ class _Interior:
         return self._y * (self._features.product(w) + bias)
 
     def _start(self, w: np.ndarray, bias: float) -> _Point:
-        """α and s as the margins have them, away from 0."""
+        """The first point: α and s follow from the margins of w and b, and are then moved away from 0."""
         m = self._product(w, bias)
         alpha, s = 2 * self._c * np.maximum(1 - m, 0), np.maximum(m - 1, 0)
         mean, far = float(alpha.mean()), float(abs(1 - m).mean())
@@ -105,7 +105,7 @@ class _Interior:
         return _Point(w, bias, m, alpha, s + _AWAY * (far if far > 0 else 1.0))
 
     def _next(self, now: _Point) -> _Point | None:
-        """After a predicted step and the corrected one; None where rounding is beyond a factor."""
+        """The point after a predictor-corrector step; None where rounding makes the factorisation fail."""
         y, r, alpha, s = self._y, max(self._r, 0.0), now.alpha, now.s
         D = 1 / (1 / (2 * self._c) + s / alpha)
         try:
@@ -131,7 +131,7 @@ class _Interior:
         return _Point(now.w + t * dw, now.bias + t * db, now.m + t * dm, alpha + t * dalpha, s + t * ds)
 
     def _bound(self, alpha: np.ndarray) -> float:
-        """D(α) = Σ α − ½ αᵀBΛ⁻¹Bᵀα − Σ α²/4c; where r is 0, of the α whose Σ α y is 0 by a factor."""
+        """D(α) = Σ α − ½ αᵀBΛ⁻¹Bᵀα − Σ α²/4c; where r is 0, α is scaled first so that Σ α y is 0."""
         if self._r == 0:
             alpha = balanced_variables(alpha, self._y > 0)
         v, of_bias = self._transposed(alpha)

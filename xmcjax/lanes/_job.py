@@ -49,12 +49,12 @@ class Job:
 
 
 class Weights(NamedTuple):
-    """Those of a lane that are kept."""
+    """The weights of a lane that are kept."""
 
     indices: np.ndarray  #: features, ascending
     values: np.ndarray
-    expected_rise: float = 0.0  #: of f by leaving out the others, relative to f
+    expected_rise: float = 0.0  #: of f when the others are left out, relative to f
 
 
-# the fields of newton_cg.State with one number a lane that are handed out
+# the fields of newton_cg.State that are handed out, with one number per lane
 NUMBERS = ("status", "steps", "cg_steps", "active", "multiplier", "value", "gradient_norm", "bias")

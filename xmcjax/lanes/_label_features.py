@@ -1,8 +1,8 @@
 """The features of labels in float64, for certificates: products, and Newton directions.
 
-A direction solves H δ = −∇f with H = Λ + [X, 1]ᵀ D [X, 1] and Λ = diag(1, …, 1, r). Where rows with a
-curvature or features are few, H⁻¹ is worked out by Cholesky: in as many numbers as there are features, or by
-D⁻¹ + [X, 1] Λ⁻¹ [X, 1]ᵀ in as many as there are rows. Elsewhere conjugate gradients find δ.
+A direction solves H δ = −∇f with H = Λ + [X, 1]ᵀ D [X, 1] and Λ = diag(1, …, 1, r). Where features, or rows
+with a curvature, are few, a Cholesky factor gives δ exactly: that of H, of the size of the features, or that
+of D⁻¹ + [X, 1] Λ⁻¹ [X, 1]ᵀ, of the size of these rows. Elsewhere conjugate gradients find δ.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from xmcjax.solvers.host_newton import conjugate_gradients
 
 # Rows with a curvature, and features, up to which a direction is worked out exactly.
 _EXACT_ROWS, _EXACT_FEATURES = 400, 320
-# Steps of conjugate gradients, and the part of their residual that is small.
+# Most steps of conjugate gradients, and the residual, relative to the first one, at which they end.
 _CG_STEPS, _CG_TOLERANCE = 500, 1e-6
-# Bytes of features, or of some rows of them, that are held as an array of float64; the part of their entries
-# that sparse ones store at least, so that this is worth it.
+# _BYTES: most bytes of features, or of some of their rows, that are held as an array of float64. _FILLED: the
+# least part of all entries that sparse features store where holding them so is worth it.
 _BYTES, _FILLED = 64 << 20, 0.25
-# Products of entries up to which sparse features are multiplied with themselves for a direction, about.
+# About the most products of entries in XᵀX or XXᵀ of sparse features for a direction.
 _PRODUCTS = 2e7
 
 
@@ -44,17 +44,17 @@ class LabelFeatures:
         cheap = self._held or (sparse and X.nnz**2 <= _PRODUCTS * max(n, d))
         #: whether directions are worked out exactly, whatever rows have a curvature
         self.factors = cheap and (d <= _EXACT_FEATURES or n <= _EXACT_ROWS)
-        #: whether they are, with X as an array: :attr:`operations` are those of such a step
+        #: whether they are, and X is held as an array: :attr:`operations` counts such a step
         self.exact = self.factors and self._held
 
     @classmethod
     def of(cls, X: Any) -> LabelFeatures:
-        """Of a matrix, or the features themselves."""
+        """The features of a matrix; a ``LabelFeatures`` itself is returned as it is."""
         return X if isinstance(X, cls) else cls(X)
 
     @property
     def operations(self) -> float:
-        """Of an exact step, about, where each counts by its time beside one of the native Newton step."""
+        """About the work of an exact step, in units of the time of an operation of the native Newton step."""
         n, d = self.shape
         factor = n * (d + 1) ** 2 if d < n else n**3 / 3
         return 0.6 * factor + 20 * n * d + 2e3 * n + 2e6
@@ -92,7 +92,7 @@ class LabelFeatures:
         return total
 
     def taken(self, rows: np.ndarray) -> LabelFeatures:
-        """Of some rows, ascending."""
+        """The features of some rows, in ascending order."""
         return self if len(rows) == self.shape[0] else LabelFeatures(self._some(rows))
 
     def direction(
@@ -107,12 +107,12 @@ class LabelFeatures:
         """
         rows = np.flatnonzero(D)
         if self.factors or self._few(rows):
-            with contextlib.suppress(np.linalg.LinAlgError):  # where rounding is beyond it, CG has its turn
+            with contextlib.suppress(np.linalg.LinAlgError):  # where rounding makes it fail, CG is used
                 return self.factored(D, r)(-gradient, -gradient_bias)
         return self._by_gradients(rows, D[rows], r, -gradient, -gradient_bias)
 
     def factored(self, D: np.ndarray, r: float) -> Callable[[np.ndarray, float], tuple[np.ndarray, float]]:
-        """(g, g_b) ↦ H⁻¹ (g, g_b), where it is exact; 0 for a bias without a curvature.
+        """(g, g_b) ↦ H⁻¹ (g, g_b), by a Cholesky factor; the bias part is 0 where it has no curvature.
 
         Raises:
             numpy.linalg.LinAlgError: H is not positive definite in float64.
@@ -123,7 +123,7 @@ class LabelFeatures:
         return self._by_rows(rows, D, r, h) if self._few(rows) else self._by_features(rows, D, h)
 
     def _few(self, rows: np.ndarray) -> bool:
-        """Whether a factor in as many numbers as there are of these rows is small, and the smaller one."""
+        """Whether a factor of the size of these rows is small, and no larger than one of the features."""
         return len(rows) <= min(_EXACT_ROWS, self.shape[1])
 
     def _by_features(self, rows, D, h):
@@ -149,8 +149,8 @@ class LabelFeatures:
     def _by_rows(self, rows, D, r, h):
         """By the factor of D⁻¹ + [X, 1] Λ⁻¹ [X, 1]ᵀ.
 
-        Λ has no inverse for a free bias. X about its mean with the weights D has no term of H between the
-        bias and the others.
+        For a free bias Λ has no inverse. Then X is centred about its mean with the weights D, so that H has
+        no term between the bias and the weights.
         """
         A = self._some(rows)
         if self._held and self.shape[0] <= _EXACT_ROWS:
@@ -204,7 +204,7 @@ class LabelFeatures:
         return self._dense if len(rows) == self.shape[0] else self._dense[rows]
 
     def _parts(self, rows: np.ndarray):
-        """Some rows of X, so many at a time."""
+        """Some rows of X with their numbers, of dense X as many at a time as _BYTES hold."""
         size = len(rows) if sp.issparse(self._X) else _BYTES // (8 * max(1, self.shape[1]))
         for first in range(0, max(len(rows), 1), max(size, 1)):
             chosen = rows[first : first + max(size, 1)]

@@ -12,9 +12,9 @@ from xmcjax import native
 from xmcjax.losses import MarginLoss
 from xmcjax.penalties import Penalty
 
-#: Rounding of a term of a bound, relative to the sizes of what it is made of.
+#: Rounding error of a term of a bound, relative to the absolute values of its summands.
 TERM_ROUNDING = 4 * float(np.finfo(np.float64).eps)
-# Of an interval, of which a third goes each time.
+# Steps of the ternary search in `shrunk`, each of which cuts a third off the interval.
 _THIRDS = 80
 # Halvings of the interval of a bias.
 _BISECTIONS = 200
@@ -27,7 +27,7 @@ def shrunk(loss: MarginLoss | None, penalty: Penalty, terms, u, c, v, s, r):
     """The largest −Σ c φ*(ρ u) − R*(−ρ v) − (r R)*(−ρ s) for 0 ≤ ρ ≤ 1, which is concave in ρ.
 
     Args:
-        loss: None where φ* is not known: −φ*(ρ u) ≥ −ρ φ*(u) then, since φ ≥ 0.
+        loss: None where φ* is not known: then −φ*(ρ u) ≥ −ρ φ*(u) is used, which holds since φ ≥ 0.
         penalty: R.
         terms: at most −Σ c φ*(u).
         u, c: slopes and weights of the losses, [n].
@@ -47,7 +47,7 @@ def shrunk(loss: MarginLoss | None, penalty: Penalty, terms, u, c, v, s, r):
     def third(_, interval):
         low, high = interval
         left, right = (2 * low + high) / 3, (low + 2 * high) / 3
-        falls = bound(left) >= bound(right)  # −∞ for both, too
+        falls = bound(left) >= bound(right)  # also where both are −∞
         return jnp.where(falls, low, left), jnp.where(falls, right, high)
 
     low, _ = jax.lax.fori_loop(0, _THIRDS, third, (jnp.zeros_like(terms), jnp.ones_like(terms)))
@@ -78,7 +78,7 @@ def _derivatives(loss: MarginLoss, z, y):
 def derivatives(loss: MarginLoss, z: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, ...]:
     """φ and its first two derivatives in the scores, [n], of the type of the scores.
 
-    By the C++ kernel of a loss that has one, which need not be compiled for a number of rows.
+    They come from the loss's C++ kernel where it has one, which need not be compiled for a number of rows.
     """
     if loss.native is None or not native.available():
         return tuple(np.asarray(part) for part in _derivatives(loss, z, y))

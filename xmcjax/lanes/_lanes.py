@@ -20,7 +20,7 @@ from xmcjax.penalties import L2
 from xmcjax.solvers import Status, newton_cg
 from xmcjax.solvers.far_starts import FARTHER, LARGE
 
-# A start that is larger counts as one of this size, so that it is looked at a few times at most.
+# A start with a larger ‖(w, b)‖ counts as one of this size, so that its lane is checked a few times at most.
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -45,7 +45,7 @@ class Solved(NamedTuple):
     active: int
     value: float
     gradient_norm: float
-    doubtful: bool  #: whether a certifier has to look at it; all of its weights are there then
+    doubtful: bool  #: whether a certifier has to check it; then all of its weights are there
 
     @property
     def w(self) -> np.ndarray:
@@ -56,7 +56,7 @@ class Solved(NamedTuple):
 
 
 class StepRecord(NamedTuple):
-    """Numbers of one step of the busy lanes, for figures; arrays of one number a lane, and its time.
+    """Numbers of one step of the busy lanes, for figures: arrays of one number per lane, and the step's time.
 
     Example:
         >>> import scipy.sparse as sp
@@ -73,7 +73,7 @@ class StepRecord(NamedTuple):
     cg_steps: np.ndarray  #: made so far
     active: np.ndarray  #: rows with a slope or a curvature
     multiplier: np.ndarray  #: of the line search
-    value: np.ndarray  #: of the part of C that the lane had in the step (:mod:`xmcjax.lanes._parts`)
+    value: np.ndarray  #: with the part of C that the lane had in the step (:mod:`xmcjax.lanes._parts`)
     gradient_norm: np.ndarray
     status: np.ndarray
     seconds: float  #: of the step, all lanes together
@@ -90,13 +90,13 @@ class Lanes:
         op, loss, weight, hp, options: of :class:`xmcjax.lanes._device_block.Shared`.
         size: B.
         clipping: which weights are not read out; None for zeros only.
-        takes_over: asked of Newton steps, CG steps and active rows of each lane that is under way, whether it
-            ends here, RUNNING and doubtful; None for never.
-        first_part: of C, with which a lane on the host begins again where its steps are short
+        takes_over: called with the Newton steps, CG steps and active rows of each lane that is under way;
+            where it returns true the lane ends here, RUNNING and doubtful. None for never.
+        first_part: the part of C with which a lane on the host begins again where its steps are short
             (:mod:`xmcjax.lanes._parts`); None for the whole of C, always.
-        doubts: asked of the jobs of lanes that end, and of their numbers, which of them are doubtful.
+        doubts: called with the jobs and the numbers of lanes that end; returns which of them are doubtful.
         largest_row: ‖x_i‖ is at most this; None where no job starts far from its end. Where a start is so
-            large that its rounding may matter, ``xmcjax.solvers.far_starts`` has a look at the end.
+            large that its rounding may matter, ``xmcjax.solvers.far_starts`` checks the scores at the end.
 
     Example:
         >>> import scipy.sparse as sp
@@ -140,8 +140,8 @@ class Lanes:
             self._parts = Parts(first_part, hp.max_steps, size, penalised=penalised)
         self._jobs: list[Job | None] = [None] * size
         self._largest_row, self._takes_over = largest_row, takes_over
-        self._base: tuple[np.ndarray | None, float] = None, 0.0  # of the last start, and its ‖·‖²
-        self._far = np.zeros(size)  # ‖(w, b)‖ of starts that are large, 0 of the others
+        self._base: tuple[np.ndarray | None, float] = None, 0.0  # base of the last start, and its ‖·‖²
+        self._far = np.zeros(size)  # ‖(w, b)‖ of each lane's start if large, else 0
 
     @property
     def idle(self) -> int:
@@ -171,7 +171,7 @@ class Lanes:
         """‖(w, b)‖ of a start; 0 where its scores are too small to leave their rounding."""
         if self._largest_row is None:
             return 0.0
-        with np.errstate(over="ignore", invalid="ignore"):  # the status of a label says so
+        with np.errstate(over="ignore", invalid="ignore"):  # the status of the label reports it
             square = self._square(job)
         of_weights = math.sqrt(max(square, 0.0))
         large = self._largest_row * of_weights + abs(job.bias) > LARGE
@@ -199,7 +199,7 @@ class Lanes:
         self._block.begin()
 
     def finish(self) -> tuple[Callable[[], list[Solved]], StepRecord]:
-        """Waits for the step; returns what waits for the solutions of lanes that ended, and its numbers."""
+        """Waits for the step; returns a function that waits for solutions of ended lanes, and a record."""
         last = self._block.numbers()
         self._take_parts(last)
         self._go_on(last)
@@ -249,7 +249,7 @@ class Lanes:
         return solved, record
 
     def _take_parts(self, last: dict[str, np.ndarray]) -> None:
-        """Lanes that are to have another part of C begin again at their weights."""
+        """Restarts lanes that are to have another part of C from their weights."""
         if self._parts is None or not isinstance(self._block, HostBlock):
             return
         numbers = zip(*(last[name].tolist() for name in ("status", "steps", "multiplier")), strict=True)
@@ -260,15 +260,15 @@ class Lanes:
                 last["status"][lane] = Status.RUNNING
 
     def _go_on(self, last: dict[str, np.ndarray]) -> None:
-        """Lanes that came from far go on where their scores are not those of their weights."""
+        """Restarts converged lanes of large starts whose scores have drifted from those of their weights."""
         far = np.flatnonzero((self._far > 0) & (last["status"] == Status.CONVERGED))
         if len(far):
             again = self._block.again(far.tolist(), self._far[far])
             last["status"][again] = Status.RUNNING
-            self._far[again] /= FARTHER  # or less, which they were found at
+            self._far[again] /= FARTHER  # an upper bound of ‖(w, b)‖ at the restart
 
     def _left(self, last: dict[str, np.ndarray], busy: np.ndarray) -> list[int]:
-        """Lanes that are under way and end here."""
+        """The lanes under way that `takes_over` ends here."""
         if self._takes_over is None:
             return []
         work = [last[name].tolist() for name in ("steps", "cg_steps", "active")]

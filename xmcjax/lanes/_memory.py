@@ -1,4 +1,4 @@
-"""What a training run holds, before it begins."""
+"""Estimates of the memory that a training run takes, before it begins."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 # Bytes of the process before it has any data: Python, JAX and the kernels.
 _PROCESS = 195 << 20
-# Copies of X in CSR, those that reading it leaves included, of Y, and of a shard that is being written; bytes
-# of a label beside its weights.
+# Copies of X in CSR, with what reading it leaves behind, of Y, and of a shard that is being written.
+# _OF_LABEL: bytes of a label beside its weights.
 _OF_X, _OF_Y, _OF_SHARD, _OF_LABEL = 6.0, 3.0, 3.0, 56
 # Bytes of a thread, and arrays of [n, B] and of [d, B] that a Newton step of its B lanes touches.
 _THREAD, _OF_ROWS, _OF_COLUMNS = 6 << 20, 12, 5
@@ -31,7 +31,7 @@ class Shape(NamedTuple):
 
 
 def model_bytes(weights: float, itemsize: int) -> int:
-    """Of the shards that hold so many weights.
+    """Bytes of the shards that hold so many weights.
 
     Example:
         >>> model_bytes(1000, itemsize=4)

@@ -34,13 +34,13 @@ from xmcjax.native import PerformanceWarning
 from xmcjax.solvers import newton_cg
 
 Made = TypeVar("Made")
-# A lane is refilled as soon as it ends; but where starts, or what they are after a step, have more than this
-# share of the rows active, a whole block starts at once: the products over nearly all rows serve every lane.
+# Share of active rows at the starts, or one step later, above which a whole block of labels starts at once,
+# so that the products over nearly all rows serve every lane. Otherwise a lane is refilled as soon as it ends.
 CROWDED = 0.2
 
 
 class NewtonTrainer(Trainer):
-    """With a loss that is smooth."""
+    """Trains labels with a smooth loss."""
 
     def __init__(
         self, X, Y, sample_weight, label_weights: LabelWeights | None, options: OneVsAll, sink, observe
@@ -56,14 +56,14 @@ class NewtonTrainer(Trainer):
         if default_platform() != "cpu" and options.max_iter > 0:
             for place in range(len(self.places)):
                 self._size(place)
-                self._counting[place] = 0.0  # of no run
+                self._counting[place] = 0.0  # this time belongs to no run
             self.workers *= min(self._blocks)
         # on a CPU each thread of the run has a core; beside a device all others are idle
         beside = 1 if default_platform() == "cpu" else max(1, usable_cores() // self.workers)
         self._problems = Problems(self._data, options, beside)
         self._solutions = Solutions(self._data, options)
         self._largest_row = largest_norm(self._data.X)
-        # Device results are awaited a step later, but for the starts that a tree waits for.
+        # Results of a device are awaited a step later, unless the labels of a tree wait for them as starts.
         self._overlaps = not self._data.native and not options.init.tree
 
     def _train(self, queue: Queue) -> None:
@@ -75,25 +75,25 @@ class NewtonTrainer(Trainer):
 
     def _solve(self, queue: Queue, place: int) -> None:
         jobs: collections.deque[Job] = collections.deque()
-        # Of which no result was handed out yet, by identity: a cluster may give a label to a worker twice.
+        # Jobs without a result so far, by identity: a cluster may give a label to a worker twice.
         begun: dict[int, Job] = {}
         self._with_room(place, lambda size: self._solve_in_lanes(queue, place, size, jobs, begun))
 
     def _solve_in_lanes(
         self, queue: Queue, place: int, size: int, jobs: collections.deque[Job], begun: dict[int, Job]
     ) -> None:
-        jobs.extendleft(reversed(begun.values()))  # of lanes that are no more
+        jobs.extendleft(reversed(begun.values()))  # the jobs of lanes that were given up
         begun.clear()
         certifier = self._solutions.certifier
         doubts = None if certifier is None else certifier.doubted
         takes_over = None
         if isinstance(certifier, Certifier) and certifier.goes_on and default_platform() == "cpu":
-            takes_over = certifier.takes_over  # but for a device, whose own steps are the faster ones
+            takes_over = certifier.takes_over  # not on a device, whose own steps are faster
         first_part = None if certifier is None else certifier.first_part
         more = dict(doubts=doubts, takes_over=takes_over, first_part=first_part)
         hp, clipping = self._options.hparams(), self._solutions.clipping
         lanes = self._lanes(hp, size, place, clipping=clipping, **more)
-        # a step that has begun holds what the device has of the lanes, for whoever goes on with others
+        # closing waits for a step that has begun, which holds device memory that the next lanes need
         with contextlib.closing(lanes):
             self._solve_with(lanes, size, place, queue, jobs, begun)
 
@@ -203,7 +203,7 @@ class NewtonTrainer(Trainer):
         @functools.cache
         def count(lanes: int) -> int:
             found = block_bytes(shared, lanes)
-            return 0 if found is None else found  # then an error of the device is what says it
+            return 0 if found is None else found  # without a count an error of the device tells
 
         (n, d), name = op.shape, _device_memory.used_device(device)
         fitting = Fitting(count, free, f"over {n} rows and {d} features on {name}", op.dtype)
@@ -215,7 +215,7 @@ class NewtonTrainer(Trainer):
         return size
 
     def _with_room(self, place: int, work: Callable[[int], Made]) -> Made:
-        """What `work` gives with so many lanes; with half as many where the device runs out of memory."""
+        """The result of `work` with this place's lanes, or with half as many where memory runs out."""
         while True:
             size = self._size(place)
             try:
@@ -227,7 +227,7 @@ class NewtonTrainer(Trainer):
                     raise _device_memory.DeviceMemoryError(
                         f"the device ran out of memory with one lane: {_device_memory.without_status(error)}"
                     ) from error
-            # here, since the error has held what it was raised among
+            # here, since inside the handler the error keeps alive the arrays of the frames it passed through
             with self._compiling[place]:
                 if self._sizes[place] == size:
                     self._sizes[place] = size // 2

@@ -1,4 +1,4 @@
-"""The objective of one label at weights that are not those of its lane, in float64 where it is summed."""
+"""The objective of one label at weights that are not those of its lane, with sums in float64."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Objective:
         self._loss, self._penalty, self._l2_bias = loss, penalty, l2_bias
 
     def targets(self, positives: np.ndarray, positive: float, negative: float, dtype):
-        """(y, C s c), both [n], of a label: its rows, and the weights of those with and without it."""
+        """(y, C s c), both [n], of a label, from its rows and the weights of rows with and without it."""
         y = np.full(len(self._weight), -1, dtype)
         y[positives] = 1
         return y, self._weight * np.where(y > 0, positive, negative)
@@ -42,7 +42,7 @@ class Objective:
         return np.asarray(_penalties(self._penalty, w), np.float64)
 
     def of_bias(self, bias: float, dtype) -> float:
-        """Of the bias."""
+        """The penalty of the bias."""
         return self._l2_bias * float(_penalties(self._penalty, np.asarray(bias, dtype)))
 
 

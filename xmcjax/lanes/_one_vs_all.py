@@ -28,7 +28,7 @@ def make_trainer(
     sink: Callable[[LabelResult], None],
     observe: Callable[[StepRecord], None] | None,
 ) -> Trainer:
-    """What solves the problems: Newton's method, or the dual of a loss without curvature.
+    """The trainer for the loss: by Newton's method, or by the dual of a loss without curvature.
 
     Args:
         X, Y, sample_weight, label_weights, options, sink, observe: of :func:`train_one_vs_all`, which calls
@@ -45,7 +45,7 @@ def make_trainer(
     """
     kind: type[Trainer] = NewtonTrainer
     if not options.loss.smooth:
-        # what it loads takes a twentieth of a second
+        # importing it takes a twentieth of a second
         from xmcjax.lanes._hinge_trainer import HingeTrainer
 
         kind = HingeTrainer

@@ -250,7 +250,7 @@ class OneVsAll:
             )
 
     def _check_hinge(self) -> None:
-        """What the dual of the hinge has no place for."""
+        """Refuses the options that the dual of the hinge has no place for."""
         wrong = {
             f"penalty: expected {L2.name}": (self.penalty != L2(), self.penalty.name),
             f"init: expected {MeanSeparating.name} as it is": (self.init != MeanSeparating(), self.init.name),
@@ -278,7 +278,7 @@ class OneVsAll:
         return job_count(self.n_jobs)
 
     def hparams(self) -> newton_cg.HParams:
-        """Of the solver."""
+        """The parameters of the solver."""
         l2_bias = float(self.regularise_intercept) if self.fit_intercept else -1.0
         return newton_cg.HParams(l2=1.0, l2_bias=l2_bias, max_steps=self.max_iter)
 

@@ -1,11 +1,11 @@
-"""Which part of C the lanes of a block have: the way of a label to a large C.
+"""Which part of C each lane of a block has: the path of a label to a large C.
 
-Where C is large and rows are nearly separable, a few Newton steps let most of them leave the loss. What is
-left of the Hessian is little more than the penalty's, so that the next direction runs into rows that had no
-loss, and is cut to a hundredth of its length; so are those that follow. The minimum with a third of C has
-about the active rows of the one with C, and most steps from there are whole. So a lane whose steps are short
-begins again, at its weights, with a small part of C, and goes on from the minimum of each part with a larger
-one.
+Where C is large and rows are nearly separable, most rows leave the loss in a few Newton steps. The Hessian is
+then little more than that of the penalty, so that the next direction makes rows active that had no loss, and
+the line search cuts it, and those that follow, to a hundredth of its length. The minimum with a third of C
+has about the same active rows as the minimum with C, and most steps from there are whole. So a lane whose
+steps are short begins again, from its weights, with a small part of C, and goes on from the minimum of each
+part with a larger one.
 """
 
 from __future__ import annotations
@@ -14,31 +14,32 @@ import math
 
 from xmcjax.solvers import Status, newton_cg
 
-# Steps are short where the product of the last three multiples of their directions is less than this; with a
-# penalty other than ½ ‖w‖², where a step costs many sweeps, where it is less than the second.
+# Steps are short where the product of the last _TOGETHER multipliers of the line search is below _SHORT, or,
+# with a penalty other than ½ ‖w‖², whose steps cost many sweeps, below _SHORT_PENALISED.
 _SHORT, _SHORT_PENALISED, _TOGETHER = 1e-4, 1e-2, 3
-# From one part to the next, at most; and the part of the steps of a lane that it may make with less than C.
+# _FACTOR: largest ratio of a part to the one before. _STEPS: part of a lane's steps that it may make with
+# less than C.
 _FACTOR, _STEPS = 3.0, 0.75
 
 
 class Parts:
-    """Of the lanes of a block.
+    """The parts of C that the lanes of a block have.
 
     Args:
-        first: the smallest.
-        most: Newton steps of a lane.
+        first: the smallest part.
+        most: the most Newton steps of a lane.
         size: lanes.
-        penalised: whether the penalty is another than ½ ‖w‖².
+        penalised: whether the penalty is not ½ ‖w‖².
     """
 
     def __init__(self, first: float, most: int, size: int, *, penalised: bool = False):
         number = max(1, math.ceil(-math.log(first) / math.log(_FACTOR)))
-        #: one after the other
+        #: in ascending order, the last is 1
         self.parts = [first ** (1 - k / number) for k in range(number)] + [1.0]
         self._short = _SHORT_PENALISED if penalised else _SHORT
         self._most = int(_STEPS * most)
-        self._taken = [0] * size  # how many of them a lane has had
-        self._last = [(1.0,) * _TOGETHER] * size  # multiples of directions
+        self._taken = [0] * size  # how many parts each lane has had
+        self._last = [(1.0,) * _TOGETHER] * size  # the last multipliers of each lane
 
     def start(self, lane: int) -> None:
         """A label has come into a lane, with the whole of C."""

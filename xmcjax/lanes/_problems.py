@@ -45,11 +45,11 @@ class Problems:
         solve: Callable[[np.ndarray, bool], tuple[np.ndarray, float]],
         among_rows: Callable[[], Callable[[Labels], Starts]],
     ) -> None:
-        """Makes the initialisation ready, where it is not.
+        """Prepares the starting weights, unless this was done before.
 
         Args:
-            solve: (w, b) at the optimum of the problem with these positives, loosely or not.
-            among_rows: makes starts in the span of the rows, where these serve.
+            solve: gives (w, b) at the optimum for positive rows; its second argument says whether loosely.
+            among_rows: makes starts in the span of the rows, called where these serve.
         """
         if self._starts is not None:
             return
@@ -97,7 +97,7 @@ class Problems:
     def nearest_bias(self, positives: np.ndarray, bias: float) -> float:
         """The bias of a solution.
 
-        Without positives a free bias is best at −∞: then the nearest to 0 at which losses count for nothing.
+        Without positives the best free bias is −∞: then it is the nearest to 0 with negligible losses.
         """
         if len(positives) or self._options.hparams().l2_bias != 0:
             return bias
@@ -153,7 +153,7 @@ class Problems:
 
 
 def _of_own(init: Init, starts: Starts, k: int, widths: set[int]) -> Starts:
-    """Starts of an initialisation of one's own for k labels, checked, of features of one of these numbers."""
+    """Checks the starts of a user's own init for k labels; `widths` are possible numbers of features."""
     name = f"init {init.name}"
     instance(name, starts, Starts)
     sparse = _sparse.csr(starts.sparse, f"{name}: sparse")

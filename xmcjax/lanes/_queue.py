@@ -37,8 +37,8 @@ class LabelQueue:
     """Labels in the given order, for several threads.
 
     A thread takes several labels at once, which makes their starts cheaper, and fewer towards
-    the end, so that the threads end together; where the lanes of one thread would hold the labels
-    of others too, no more than its share.
+    the end, so that the threads end together. It takes no more than its share where its lanes could
+    hold the labels of the other threads too.
 
     Args:
         labels: their numbers.
@@ -80,7 +80,7 @@ class LabelQueue:
 
 
 class TreeQueue:
-    """Labels of a tree: a label can be taken when its parent is solved, and starts from there.
+    """Labels of a tree: a label can be taken when its parent is solved, and starts from that solution.
 
     The label that became ready last goes first: a depth-first walk in blocks, which keeps few
     solutions waiting for their children.

@@ -34,21 +34,21 @@ class LabelResult(NamedTuple):
     values: np.ndarray
     bias: float
     status: int
-    newton_steps: int  #: with the hinge passes over the rows, of coordinate ascent
+    newton_steps: int  #: with the hinge, passes of coordinate ascent over the rows
     cg_steps: int
     value: float  #: f before clipping; NaN where nothing was solved
-    gradient_norm: float  #: with the hinge √2(P − D), of which P − min P is half the square at most
-    rise: float = 0.0  #: of f by a clip that was given, relative to f; NaN where none looked at it
+    gradient_norm: float  #: with the hinge √2(P − D); half its square bounds P − min P
+    rise: float = 0.0  #: of f by a clip that was given, relative to f; NaN if not worked out
 
 
 _NO_WEIGHTS = Weights(np.zeros(0, np.int64), np.zeros(0))
 
 
 def made(label: int, weights: Weights, bias: float, status: int, dtype, **numbers: Any) -> LabelResult:
-    """A result with its weights in their type; without weights where numbers overflowed.
+    """A result with its weights in the dtype of training; without weights where numbers overflowed.
 
     Args:
-        label, bias, status: of it.
+        label, bias, status: of the result.
         weights: that are kept.
         dtype: of training.
         numbers: the other fields, where something was solved.
@@ -61,7 +61,7 @@ def made(label: int, weights: Weights, bias: float, status: int, dtype, **number
 
 
 def without_positives(label: int, dtype) -> LabelResult:
-    """Of a label that no row has."""
+    """The result of a label that no row has."""
     return made(label, _NO_WEIGHTS, 0.0, Status.NO_POSITIVES, dtype)
 
 
@@ -108,8 +108,8 @@ class Output:
     Args:
         sink: called with each result, one call at a time.
         observe: called with the numbers of every step, or None.
-        stop: set when one of them fails; neither is called after that.
-        columns: that training works on, by whose places results name their features.
+        stop: set when `sink` or `observe` fails; neither is called after that.
+        columns: those that training works on; its results name features by their places among them.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Output:
         self.summary = Summary()
 
     def result(self, result: LabelResult) -> None:
-        """Of a label that is done."""
+        """Counts and hands out the result of a label."""
         if self._columns.numbers is not None:
             result = result._replace(indices=self._columns.numbers[result.indices])
         with self._lock:
@@ -132,7 +132,7 @@ class Output:
             self._hand_out(self._sink, result)
 
     def step(self, record: StepRecord) -> None:
-        """Of the lanes of a thread."""
+        """Counts a step of a thread's lanes, and hands out its numbers."""
         with self._lock:
             self.summary.active += int(record.active.sum())
             self.summary.steps += len(record.active)
@@ -140,7 +140,7 @@ class Output:
                 self._hand_out(self._observe, record)
 
     def first_step(self, seconds: float) -> None:
-        """That compiled; the first one counts."""
+        """Takes the seconds of a step that compiled; the first such step counts."""
         with self._lock:
             self.summary.first_step_seconds = self.summary.first_step_seconds or seconds
 

@@ -1,7 +1,7 @@
 """Starts of labels where rows are few and features many: the minima in the span of the rows.
 
-Labels are solved there in float64, some d/n times as fast. Lanes begin where that ends, and whatever is said
-of a label is said of X itself.
+Labels are solved there in float64, about d/n times as fast. Lanes start from these solutions, so that the
+result and the status of a label refer to X itself.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from xmcjax.native import StopFlag
 if TYPE_CHECKING:
     from xmcjax.lanes._trainer import Trainer
 
-# Of the tolerance of training: so near to the minimum a bound shows at once that it is near enough.
+# Factor of the tolerance of training: so near to the minimum, the first lower bound shows that a start is
+# near enough.
 _TIGHT = 1e-2
 
 
 def serves(data: TrainingData) -> bool:
-    """Whether features are dense, and rows so few."""
+    """Whether features are dense, and rows are few (``is_wide``)."""
     return not sp.issparse(data.X) and is_wide(data.X.shape)
 
 
 def pays(mean: float) -> bool:
-    """Whether a mean of κ C s ‖x‖² lets many steps expect."""
+    """Whether many Newton steps are to be expected of a mean of κ C s ‖x‖²."""
     return EASY < mean < np.inf
 
 
@@ -78,7 +79,7 @@ class RowStarts:
         return Starts(None, np.zeros(k), sp.csr_array((W.ravel(), *places), shape=(k, d)), bias)
 
     def _weights(self, result: LabelResult) -> np.ndarray:
-        """Of X; for one label, since sums of a product with several may depend on how many there are."""
+        """The weights of one label for X: the sums of a product for several may depend on their number."""
         v = np.zeros(self._span.features.shape[1])
         v[result.indices] = result.values
         return self._span.weights(v)

@@ -27,7 +27,7 @@ class Solutions:
     Attributes:
         clipping: the rule by which lanes leave out weights when they are read; None where all of them are
             needed here.
-        certifier: of optima with the penalty ½‖w‖², or None.
+        certifier: of optima in float64; None where the penalty has no conjugate.
     """
 
     def __init__(self, data: TrainingData, options: OneVsAll):
@@ -39,7 +39,7 @@ class Solutions:
         self._whole = self._sparsifier is not None or options.init.tree  # weights are needed as they are
         self.clipping: Clipping | None = None if self._whole else self._clipping
         self.certifier: Certifier | PenalisedCertifier | None = None
-        # whole numbers and bools are those of the operator: NumPy has no rounding of theirs
+        # whole numbers and bools, for which NumPy knows no rounding, are converted as for the operator
         real = X if X.dtype.kind == "f" else X.astype(self._dtype)
         retries = options.max_iter >= newton_cg.HParams().max_steps
         problem = real, options.loss, data.row_weight, l2_bias, options.penalty, retries
@@ -49,7 +49,7 @@ class Solutions:
             self.certifier = PenalisedCertifier(*problem)
 
     def certified(self, end: Solved) -> Solved:
-        """With the status that is certain in float64, and weights that are better where rounding ended it."""
+        """The end with the status that is certain in float64, and better weights where rounding misled it."""
         if not end.doubtful:
             return end
         assert self.certifier is not None
@@ -58,7 +58,7 @@ class Solutions:
         job = end.job
         y, c = self._objective.targets(job.positives, job.positive_weight, job.negative_weight, np.float64)
         status, under_way = Status(end.status), end.status == Status.RUNNING
-        # a lane that has converged is within its tolerance, as it has worked it out
+        # a lane that has converged is within its tolerance by its own gradient
         tolerance = np.inf if status == Status.CONVERGED else job.tolerance
         found = self.certifier.certified(end.w, end.bias, y, c, tolerance, under_way=under_way)
         if found.gap <= GAP and found.ended:
@@ -104,7 +104,7 @@ class Solutions:
         )
 
     def _clipped(self, end: Solved) -> Weights:
-        """Of a label that comes with all of its weights."""
+        """The weights that are kept of a label that was read out whole."""
         w, job = end.w, end.job
         by_label = job.positive_weight, job.negative_weight
 

@@ -1,7 +1,7 @@
 """Weights dropped as far as the objective of their label rises by no more than a given part.
 
-dismecpp's ``--sparsify``: the cutoff is found label by label, from what it costs, where ``clip`` is one
-number for all.
+This is dismecpp's ``--sparsify``: the cutoff is found for each label, by the rise that it costs, whereas
+``clip`` is one number for all labels.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import scipy.sparse as sp
 
 from xmcjax.lanes._objective import Objective
 
-# Weights that the search looks at first; it doubles them until the objective is low enough.
+# Number of weights that the search tries first; it doubles it until the objective is low enough.
 FEW = 32
-# The search ends when it knows the number of weights up to this part.
+# The search ends when it knows the number of weights up to 1/RESOLUTION of it.
 RESOLUTION = 64
 
 
 class Sparsifier:
     """Finds how few of the largest weights keep f(w) ≤ (1 + rise) f.
 
-    From the largest weight down: margins of the weights kept so far are carried along, so that a
-    label costs about twice the entries of the columns that it keeps, and no product with X.
+    Weights are added from the largest down, and the margins of those kept so far are carried along, so that
+    a label costs about twice the entries of the columns that it keeps, and no product with X.
 
     Args:
         X: features, CSR or dense [n, d].
         objective: f.
-        rise: the part.
+        rise: the largest rise of f, relative to f.
     """
 
     def __init__(self, X: Any, objective: Objective, rise: float):

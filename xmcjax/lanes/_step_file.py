@@ -31,7 +31,7 @@ COLUMNS = {
 }
 # Rows of a group of a Parquet file.
 _TOGETHER = 100_000
-# Of numbers of steps, which are int32.
+# Bound on numbers of steps, which are int32.
 _BEYOND = 2**31
 
 
@@ -81,7 +81,7 @@ class StepFile:
         self._pyarrow = pyarrow() if self._path.suffix == ".parquet" else None
         self._exit = contextlib.ExitStack()
         self._waiting: list[dict[str, np.ndarray]] = []
-        self._rows = 0  # of those that wait
+        self._rows = 0  # of those in _waiting
         self._any = self._broken = False
         self._cg_steps: dict[int, int] = {}  # made so far, of labels under way
 
@@ -161,7 +161,7 @@ class StepFile:
             )
 
     def take_over(self, without: np.ndarray) -> np.ndarray:
-        """Puts the rows of the file that is there first, but those of some labels; no file counts as empty.
+        """Begins with the rows of the existing file, except those of some labels; no file counts as empty.
 
         Args:
             without: labels that are trained again.

@@ -13,9 +13,9 @@ from xmcjax.lanes._label_math import of_margins
 from xmcjax.losses import MarginLoss
 from xmcjax.solvers import newton_cg
 
-# Labels at least whose sums are worth a thread.
+# Fewest labels whose sums are worth a thread.
 FEWEST = 16
-# Of an interval of margins.
+# Halvings of the interval of margins in `enough_margin`.
 _HALVINGS = 10
 
 
@@ -92,7 +92,7 @@ class StoppingRule:
         """
         negative = np.asarray(negative)
         both = positive + negative
-        with np.errstate(over="ignore", invalid="ignore"):  # the status of a label says so
+        with np.errstate(over="ignore", invalid="ignore"):  # the status of the label reports it
             squares = (
                 both**2 * squared_norms(sums)
                 - 2 * both * negative * (sums @ self.total)

@@ -25,7 +25,7 @@ from xmcjax.native import Interrupted, StopFlag
 
 
 class Trainer:
-    """The base of those that make a run of :func:`xmcjax.lanes.train_one_vs_all`, whose arguments they take.
+    """Base of the trainers that make a run of :func:`xmcjax.lanes.train_one_vs_all` from its arguments.
 
     Attributes:
         workers: host threads.
@@ -98,7 +98,7 @@ class Trainer:
             except BaseException as error:
                 end.set_exception(error)
 
-        # which a second Ctrl-C leaves to themselves: at its end Python waits for threads that are no daemons
+        # daemons, which a second Ctrl-C can leave behind: at its end Python waits for all other threads
         threads = [
             threading.Thread(target=work, args=(k % len(self.places), end), name=f"xmcjax_{k}", daemon=True)
             for k, end in enumerate(ended)

@@ -1,4 +1,4 @@
-"""The data of a training run: checked, in the order of training, its used columns, and made an operator."""
+"""The data of a training run: checked rows in the order of training, used columns only, and X as LinOp."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TrainingData:
         weight: s of the rows, [n]; None for ones.
         row_weight: C s, [n], or [1] without s.
         label_weights: weights of the rows by label, besides s; None for ones.
-        columns: those that X has, of the features that were given.
+        columns: which of the given features X has.
     """
 
     X: Any
@@ -79,7 +79,7 @@ def checked_arguments(
     X = _sparse.matrix(X)
     dtype = np.dtype(np.float64 if X.dtype == np.float64 else np.float32)
     if options.loss.smooth:
-        # a certificate takes no loss to be less than 0
+        # a certificate assumes that no loss is below 0
         check_loss(options.loss, dtype, least=0.0)
         check_penalty(options.penalty, dtype)
     Y = label_matrix(Y)
@@ -88,7 +88,7 @@ def checked_arguments(
         raise ValueError(f"expected as many rows in Y as in X, {X.shape[0]}, got {Y.shape[0]}")
     if X.shape[0] == 0:
         raise ValueError("expected at least one row, got none")
-    check_norms(X, np.float64)  # sums are worked out in it
+    check_norms(X, np.float64)  # in which sums are worked out
     weight = None if sample_weight is None else check_sample_weight(sample_weight, X.shape[0])
     if label_weights is not None and len(label_weights.positive) != Y.shape[1]:
         raise ValueError(f"expected weights of {Y.shape[1]} labels, got {len(label_weights.positive)}")
@@ -121,13 +121,13 @@ def training_data(X, Y, sample_weight, label_weights: LabelWeights | None, optio
     Y = label_columns(Y)
     op = linops.make(X, backend=backend)
     if backend == "native" and sp.issparse(X) and isinstance(op, linops.Csr) and X.dtype == op.dtype:
-        X = op.to_scipy()  # the sorted copy goes
+        X = op.to_scipy()  # so that the sorted copy is freed
     row_weight = options.C * (np.ones(1) if weight is None else weight)
     return TrainingData(X, Y, op, weight, row_weight, label_weights, columns)
 
 
 def _backend(backend: str, X) -> str:
-    """What "auto" stands for on this machine, for these features; any other as it is."""
+    """What "auto" stands for on this machine, for these features; any other backend as it is."""
     if backend == "auto" and linops.native_ready():
         return "native"
     if backend == "auto" and sp.issparse(X) and linops.gpu_ready():

@@ -29,8 +29,8 @@ class Unfinished(NamedTuple):
 def worse(worst: Unfinished | None, result: LabelResult) -> Unfinished | None:
     """The worse of `worst` and a result, which does not count where it converged or was not trained.
 
-    What is not finite is worst, then the larger gradient norm; between equals the lower label,
-    whatever the order in which labels end.
+    A label with numbers that are not finite is worst, then the one of the larger gradient norm, and
+    between equals the one of the lower number, whatever the order in which labels end.
 
     Example:
         >>> from xmcjax.lanes import LabelResult
