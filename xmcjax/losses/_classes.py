@@ -74,7 +74,7 @@ class Rows(NamedTuple):
     def margins_in_range(self) -> tuple[jax.Array, jax.Array]:
         """(:meth:`margins` of finite scores, the rows [...] in which one is beyond the dtype).
 
-        These rows have halves of their margins, with the derivatives of the whole.
+        In these rows all margins are halved, but keep the derivatives of the whole margins.
         """
         z, own = self.values, self.at_label()[..., None]
         a = self.margins()
@@ -167,7 +167,7 @@ def checked_scores(name: str, scores) -> jax.Array:
 
 
 def checked_targets(targets, name: str, values: jax.Array) -> jax.Array:
-    """Real numbers of the shape of the values, which have this name."""
+    """The targets as real numbers, of the shape of the values, which errors call `name`."""
     _sparse.refuse_no_array(targets, "targets")
     targets = jnp.asarray(_sparse.in_byte_order(targets))
     if not (jnp.issubdtype(targets.dtype, jnp.integer) or jnp.issubdtype(targets.dtype, jnp.floating)):
@@ -178,7 +178,7 @@ def checked_targets(targets, name: str, values: jax.Array) -> jax.Array:
 
 
 def checked_signs(name: str, values, targets, where) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """Values of this name, targets, ±1 where they are known, and the mask as arrays that fit each other."""
+    """The values, the targets (±1, where they are known) and the mask, as arrays that fit each other."""
     values = checked_scores(name, values)
     targets = checked_targets(targets, name, values)
     known = concrete(targets)
@@ -204,7 +204,7 @@ def checked_mask(where, shape: tuple[int, ...]) -> jax.Array | None:
 
 
 def checked_k(k, scores) -> int:
-    """k as an int of 1 … m−1; of scores without classes, which :func:`checked_scores` refuses, any."""
+    """k as an int from 1 to m−1; any int for scores without classes, which :func:`checked_scores` refuses."""
     try:
         if isinstance(k, (bool, np.bool_)):
             raise TypeError

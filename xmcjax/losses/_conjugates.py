@@ -1,8 +1,8 @@
 """What the convex conjugates share: the dual variables of a row, and the test of their domain.
 
 f*(v) = max_z ⟨v, z⟩ − f(z) of a loss f of the scores z. A loss of the margins z_j − z_y has the dual
-variables x_j = v_j of the classes j ≠ y, and v_y = −1ᵀx, because it does not change when all scores grow
-alike.
+variables x_j = v_j of the classes j ≠ y, and v_y = −1ᵀx, because it does not change when one number is added
+to all scores.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def slack(rows: Rows) -> jax.Array:
 
 
 def rounding(dtype, values: jax.Array) -> jax.Array:
-    """The same for duals given in `dtype`, `values` [..., m] in that of the computation."""
+    """:func:`slack` for duals given in `dtype`, with `values` [..., m] in the dtype of the computation."""
     entries, sums = (float(jnp.finfo(kind).eps) for kind in (dtype, values.dtype))
     return jnp.asarray(4 * (entries + sums * values.shape[-1] ** 0.5), values.dtype)
 
@@ -49,7 +49,7 @@ def on_domain(rows: Rows, outside: jax.Array, value: jax.Array) -> jax.Array:
 
 
 def known_on_domain(values: jax.Array, outside: jax.Array, value: jax.Array) -> jax.Array:
-    """The same for duals `values` [..., m]."""
+    """:func:`on_domain` for duals `values` [..., m]."""
     unknown = jnp.any(jnp.isnan(values), axis=-1)
     return jnp.where(unknown, jnp.nan, jnp.where(outside, jnp.inf, value))
 
@@ -57,16 +57,16 @@ def known_on_domain(values: jax.Array, outside: jax.Array, value: jax.Array) -> 
 def moving(values: jax.Array, counted: jax.Array) -> jax.Array:
     """The values, differentiated only where they are counted.
 
-    Before and after a function it keeps out what derivatives the function has elsewhere. Unlike a constant in
-    their place it leaves the program of the value, and with it every bit, as it is.
+    Applied before and after a function, it removes the derivatives that the function has elsewhere. Unlike a
+    constant in place of these values, it leaves the program of the value, and so every bit of it, as it is.
     """
     return jnp.where(counted, values, jax.lax.stop_gradient(values))
 
 
 def entropy(p: jax.Array, counted: jax.Array | None = None) -> jax.Array:
-    """−p log p; 0 at p = 0 and below, where rounding may end.
+    """−p log p; 0 for p ≤ 0, where rounding may put p.
 
-    Where `counted` is given, the rest, which is 0 or 1, has the derivative 0: that at 0 is infinite.
+    With `counted`, the other entries, which are 0 or 1, get the derivative 0: at 0 it would be infinite.
     """
     if counted is None:
         return jax.scipy.special.entr(jnp.maximum(p, 0))

@@ -143,7 +143,7 @@ def _cross_entropy(rows: Rows):
 
 @jax.custom_jvp
 def _log_loss(z: jax.Array, labels: jax.Array, own: jax.Array, others: jax.Array) -> jax.Array:
-    """log(1 + e^E) of E = log Σ_j e^{z_j − z_y}, [...], of the scores and what :class:`Rows` says of them."""
+    """log(1 + e^E) of E = log Σ_j e^{z_j − z_y}, [...], from the scores and fields of :class:`Rows`."""
     return jax.nn.softplus(_log_odds(z, labels, others)[0])
 
 
@@ -151,17 +151,17 @@ def _log_loss(z: jax.Array, labels: jax.Array, own: jax.Array, others: jax.Array
 def _(primals, tangents):
     z, labels, own, others = primals
     E, e, total = _log_odds(z, labels, others)
-    # σ(E) (p − e_y), which is 0 where no class counts; of closed classes too where others are NaN
+    # σ(E) (p − e_y); 0 where no class counts, and for closed classes even where other scores are NaN
     likely = jax.nn.sigmoid(E)[..., None]
     slope = jnp.where(others, likely * (e / total[..., None]), jnp.where(own, -likely, 0))
     return jax.nn.softplus(E), jnp.sum(slope * tangents[0], axis=-1)
 
 
 def _log_odds(z: jax.Array, labels: jax.Array, others: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """E [...], and e^{z_j − t} of the other open classes, whose largest z_j is t, [..., m], with their sum.
+    """E [...], e^{z_j − t} [..., m] of the other open classes, whose largest z_j is t, and their sum [...].
 
-    Differences come first: they are exact where they are small, however large the scores. Of no class the sum
-    is said to be 1.
+    Differences come first: they are exact where they are small, however large the scores. Where there is no
+    such class, the sum is given as 1.
     """
     a = jnp.where(others, z, -jnp.inf)
     most = _finite(jnp.max(jax.lax.stop_gradient(a), axis=-1))
@@ -178,8 +178,8 @@ def _topk_entropy(rows: Rows, k: int):
         return _cross_entropy(rows)
     top = largest_scores(rows, k)
     most, last = _finite(top[..., :1]), _finite(top[..., -1:])
-    # those that are not at 1/k are near the k-th largest, so that differences from it have digits; halfway
-    # between the k largest, where they are farther apart than their dtype reaches
+    # margins that are not held at 1/k are near the k-th largest, so that differences from it keep digits; the
+    # base is halfway between the largest and the k-th where their difference overflows
     base = jnp.where(jnp.isposinf(most - last), most / 2 + last / 2, last)
     a = rows.others_above(base[..., 0])
     return _log_loss_above(rows, base[..., 0], _capped_logsumexp(a, top - base, k)[0])
@@ -196,7 +196,7 @@ def _truncated_topk_entropy(rows: Rows, k: int):
 
 
 def _log_loss_above(rows: Rows, base: jax.Array, E: jax.Array) -> jax.Array:
-    """log(1 + e^{E + base − z_y}), and 0 of −∞.
+    """log(1 + e^{E + base − z_y}); 0 where E is −∞.
 
     The classes other than y are compared with one of them, and not with y, which may lie so far away that the
     differences from it are all alike.
@@ -213,7 +213,7 @@ def _topk_entropy_conjugate(rows: Rows, k: int):
     # Σ x log x + (1 − s) log(1 − s) with s = 1ᵀx, which is −v_y
     x, _, outside = topk_simplex_duals(rows, k, "alpha")
     rest = 1 + rows.at_label()
-    # of fewer than k other classes the top-k simplex is 0 alone, along which nothing changes
+    # with fewer than k other classes the top-k simplex holds 0 alone, so that nothing can change
     enough = jnp.sum(rows.others, axis=-1) >= k
     of_others = jnp.sum(entropy(x, rows.others & enough[..., None]), axis=-1)
     return on_domain(rows, outside, -of_others - entropy(rest, enough))
@@ -248,9 +248,9 @@ def _capped_logsumexp(a: jax.Array, top: jax.Array, k: int) -> tuple[jax.Array, 
 def _(k, primals, tangents):
     (a, top), (da, _) = primals, tangents
     value, u = _capped_logsumexp(a, top, k)
-    # those at 1/k, and the others share the rest as e^{a_j}: τ, as large as a, has no digits for that. What
-    # ties with the last of the u largest is at 1/k too, or shares what those above it leave; where k entries
-    # are finite all of them are at 1/k
+    # The u largest are at 1/k, and the others share the rest in proportion to e^{a_j}: τ, as large as a,
+    # lacks digits for that. Entries that tie with the last of the u largest are at 1/k too, or share what
+    # those above them leave; where only k entries are finite, all of these are at 1/k.
     last = jnp.take_along_axis(top, jnp.maximum(u[..., None] - 1, 0).astype(jnp.int32), axis=-1)
     open_ = a > -jnp.inf
     all_held = jnp.sum(open_, axis=-1, keepdims=True) <= k
@@ -279,7 +279,7 @@ def _tail_logsumexp(a: jax.Array, top: jax.Array, k: int) -> jax.Array:
 def _(k, primals, tangents):
     (a, top), (da, _) = primals, tangents
     value = _tail_logsumexp(a, top, k)
-    # those that are left share 1 as e^{a_j}: the value, as large as a, has no digits for that
+    # the entries that are left share 1 in proportion to e^{a_j}: the value, as large as a, lacks the digits
     left = 1 - membership(a, top[..., :-1])
     last = jax.lax.stop_gradient(_finite(top[..., -1:]))
     e = left * jnp.exp(jnp.where(left > 0, a - last, -jnp.inf))

@@ -1,7 +1,7 @@
 """The support function of a set made smooth, max {⟨b, x⟩ − γ/2 ‖x‖² : x ∈ C}, by the projection onto C.
 
-It is reached at the projection x of b/γ onto C, which is its gradient in b, with Lipschitz constant 1/γ. The
-functions here take it as `x_of`, a function of b and γ.
+The maximum is reached at the projection x of b/γ onto C, which is also its gradient in b and has the
+Lipschitz constant 1/γ. The functions here take x as `x_of`, a function of b and γ.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from xmcjax.projections import topk_simplex
 def maximum(b: jax.Array, gamma: jax.Array, x_of: Callable) -> tuple[jax.Array, jax.Array]:
     """(The maximum [...], its x [..., m]) of b [..., m], −∞ at entries that do not count.
 
-    Its derivative is that of the projection, and so right for a set that moves.
+    It is differentiated through the projection, and so correctly where the set itself is differentiated.
     """
     x = x_of(b, gamma)
     terms = jnp.where(jnp.isneginf(b), 0, b) * x - gamma / 2 * x * x
@@ -27,7 +27,7 @@ def maximum(b: jax.Array, gamma: jax.Array, x_of: Callable) -> tuple[jax.Array, 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
 def envelope(b: jax.Array, gamma: jax.Array, x_of: Callable) -> tuple[jax.Array, jax.Array]:
-    """:func:`maximum` over a set that stays, whose derivative takes nothing but x."""
+    """:func:`maximum` over a fixed set, whose first derivative needs x alone."""
     return maximum(b, gamma, x_of)
 
 
@@ -43,9 +43,9 @@ def _(x_of, primals, tangents):
 
 
 def of_margins(b: jax.Array, beyond: jax.Array, gamma: jax.Array, x_of: Callable) -> jax.Array:
-    """The envelope where b are margins; +∞ in the rows in which they are halves, but for those with x = 0.
+    """The envelope of margins b; +∞ in the rows `beyond`, whose margins are halved, unless x = 0 there.
 
-    Onto a bounded set, points so far away in one direction have one projection, unless γ is as large as they.
+    Points so far away in one direction have the same projection onto a bounded set, unless γ is as large.
     """
     value, x = envelope(b, gamma, x_of)
     return value + jnp.where(beyond & jnp.any(x > 0, axis=-1), jnp.inf, 0)
@@ -62,10 +62,11 @@ def of_topk_simplex(k: int, variant: str) -> Callable:
 
 
 def _over(b: jax.Array, gamma: jax.Array) -> jax.Array:
-    """b/γ; in a row with a quotient beyond the dtype, the largest lie within a quarter and half of its range.
+    """b/γ; in a row with a quotient beyond the dtype, the largest lie from a quarter to half of its range.
 
-    These keep their order, and are far from the others and from each other: of a simplex, a knapsack or a box
-    no more counts. At entries that do not count b/γ is −∞ without a derivative, which would be −∞ · 0.
+    These keep their order, and stay far from the others and from each other: a projection onto a simplex, a
+    knapsack or a box depends on no more. Entries that do not count get −∞ without a derivative, which would
+    be −∞ · 0.
     """
     out, quarter = jnp.isneginf(b), jnp.finfo(b.dtype).max / 4
     known = jax.lax.stop_gradient(jnp.where(jnp.isfinite(b), b, 0))
@@ -73,7 +74,7 @@ def _over(b: jax.Array, gamma: jax.Array) -> jax.Array:
     beyond = jnp.any(jnp.isinf(size / gamma), axis=-1, keepdims=True)
     far = beyond & (size / gamma > quarter)
     farthest = jnp.maximum(jnp.max(size, axis=-1, keepdims=True), jnp.finfo(b.dtype).tiny)
-    # XLA may multiply by the reciprocal, which of the largest numbers is 0
+    # XLA may multiply by the reciprocal, which is 0 for the largest numbers
     unit = jnp.where(farthest > 1, 2.0**-64, 1)
     ordered = jnp.sign(known) * quarter * (1 + (size * unit) / (farthest * unit))
     quotient = jnp.where(out | far, 0, b) / gamma

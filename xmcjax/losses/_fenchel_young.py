@@ -75,7 +75,7 @@ def fenchel_young(
 
 def _closes_over(projection: Callable, z: jax.Array) -> bool:
     """Whether a projection depends on more that is traced, such as a radius that is differentiated."""
-    # of a function that is made here, so that JAX keeps nothing of the projection
+    # traced through a lambda of this call, so that JAX's caches keep no reference to the projection
     return any(isinstance(a, Tracer) for a in jax.make_jaxpr(lambda x: projection(x))(z).consts)
 
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from xmcjax import native
 from xmcjax.losses._classes import Rows
 
-# In float64 XLA sorts the whole row on CPU, some hundred passes. Where there is no kernel for it, passes are
-# cheaper up to here.
+# Largest k that is found by passes in float64 where there is no kernel for it. XLA would sort the whole row
+# on a CPU, which costs some hundred passes.
 MAX_PASSES = 64
 
 
@@ -19,8 +19,8 @@ def largest(a: jax.Array, k: int) -> jax.Array:
         return jnp.max(a, axis=-1, keepdims=True)
     wide = a.dtype == jnp.float64
     passes = wide and k <= MAX_PASSES
-    # passes hand NaN on; the order of XLA and of the kernel has it above ∞, but below −∞ where its sign is
-    # set, as that of ∞ − ∞ is on many processors
+    # `_by_passes` hands NaN on. XLA and the kernel order NaN above ∞, but below −∞ where its sign is set, as
+    # it is for ∞ − ∞ on many processors.
     in_order = not passes or native.topk_by_kernel(a, k)
     a = jnp.where(jnp.isnan(a), jnp.nan, a) if in_order else a
     return native.topk_values(a, k, _by_passes if passes else _by_sorting if wide else None)
@@ -43,13 +43,13 @@ def largest_scores(rows: Rows, k: int) -> jax.Array:
     if not _by_kernel(rows, k):
         return largest(jnp.where(rows.others, values, -jnp.inf), k)
     # The kernel reads the scores as they are, and no array of margins is written: rounded differences from
-    # one number have the order of the scores. Of the k + 1 largest scores the label's is left out, or else
-    # the last one.
+    # one number have the order of the scores. Of the k + 1 largest scores that of the label is left out, or
+    # the last one where the label is not among them.
     top, places = native.topk(values, k + 1)
     place = jax.lax.broadcasted_iota(jnp.int32, top.shape, top.ndim - 1)
     left_out = jnp.min(jnp.where(places == rows.labels[..., None], place, k), axis=-1, keepdims=True)
     top = jnp.where(place[..., :k] < left_out, top[..., :k], top[..., 1:])
-    # NaN of either sign is to be seen, see `largest`; XLA looks where it counts entries of the same value
+    # NaN of either sign has to show, see `largest`; XLA looks for it in the pass that counts tied entries
     return jnp.where(jnp.any(jnp.isnan(values), axis=-1, keepdims=True), jnp.nan, top)
 
 

@@ -68,7 +68,7 @@ class MarginLoss(LaneLoss):
 
 
 def _real(m) -> Any:
-    """Whole numbers as real ones: a loss and its conjugate have fractions, and squares beyond their range."""
+    """Whole numbers as real ones: losses and conjugates have fractions, and squares beyond whole numbers."""
     if not hasattr(m, "dtype"):
         return float(m) if isinstance(m, int) else m
     return m.astype(float) if m.dtype.kind in "biu" else m
@@ -169,7 +169,7 @@ class HuberHinge(MarginLoss, native=True):
             raise ValueError(f"expected delta > 0, got {self.delta}")
         if not 1e-30 <= self.delta <= 1e30:  # in float32 the loss would be 0, or its curvature infinite
             raise ValueError(f"expected delta from 1e-30 to 1e30, got {self.delta}")
-        object.__setattr__(self, "delta", float(self.delta))  # no whole number, which JAX makes an int32 of
+        object.__setattr__(self, "delta", float(self.delta))  # JAX would make an int32 of a whole number
 
     @property
     def parameter(self) -> float:
@@ -229,9 +229,9 @@ class Hinge(MarginLoss):
         return jnp.where((dual < -1) | (dual > 0), jnp.inf, dual)
 
 
-#: By name.
+#: The losses of the margin, by name.
 MARGIN_LOSSES: dict[str, MarginLoss] = {
     loss.name: loss for loss in (SquaredHinge(), Logistic(), HuberHinge(), Hinge())
 }
-#: Those with which Newton's method trains one-vs-all classifiers.
+#: The losses with which Newton's method trains one-vs-all classifiers.
 SMOOTH_LOSSES = {name: loss for name, loss in MARGIN_LOSSES.items() if loss.smooth}

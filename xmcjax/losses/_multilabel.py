@@ -68,8 +68,8 @@ def multilabel_hinge_conjugate(duals, targets, *, where=None) -> jax.Array:
 def multilabel_cross_entropy(scores, targets, *, where=None) -> jax.Array:
     """(1/|Y|) Σ_{y ∈ Y} log Σ_j e^{z_j − z_y}: the mean of the softmax losses of the positive classes.
 
-    It is the cross-entropy of the softmax of z from the distribution that Y shares alike, but for the
-    constant log |Y|. With one positive class it is :func:`softmax_cross_entropy`.
+    It is the cross-entropy of the softmax of z relative to the uniform distribution on Y, which is their
+    Kullback-Leibler divergence plus log |Y|. With one positive class it is :func:`softmax_cross_entropy`.
 
     The arguments, the result and the errors are those of :func:`multilabel_hinge`; 0 where Y is empty.
 
@@ -135,8 +135,8 @@ def _cross_entropy(z, positive, negative, _):
     # differences first: they are exact where they are small, however large the scores
     most = jax.lax.stop_gradient(jnp.max(counted, axis=-1, keepdims=True))
     most = jnp.where(jnp.isfinite(most), most, 0)
-    # log Σ_j e^{z_j − most} of what is beside one that is the largest, however little: of one positive class
-    # that is all that its loss is made of
+    # Σ_j e^{z_j − most} without the 1 of one largest entry, so that small terms keep their digits: with one
+    # positive class the loss is made of them alone
     largest = counted == most
     e = jnp.exp(counted - most)
     beside = jnp.sum(jnp.where(largest, e - 1, e), axis=-1) + (jnp.sum(largest, axis=-1, dtype=z.dtype) - 1)

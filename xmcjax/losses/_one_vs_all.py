@@ -75,7 +75,7 @@ def _one_vs_all(loss, scores, targets, where):
 @functools.partial(jax.jit, static_argnums=0)
 def _one_vs_all_conjugate(loss, duals, targets, where):
     v = duals.astype(accumulator(duals.dtype))
-    # at 0, which a class that is closed has, a conjugate may have no derivative
+    # closed classes have v = 0, where a conjugate may have no derivative
     terms = loss.conjugate(targets.astype(v.dtype) * (v if where is None else moving(v, where)))
     # the conjugate of the constant 0
     absent = jnp.where(v == 0, 0, jnp.inf).astype(v.dtype)

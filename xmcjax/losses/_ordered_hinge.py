@@ -25,7 +25,7 @@ from xmcjax.losses._conjugates import dual_variables, on_domain, slack
 from xmcjax.losses._largest import largest_gains
 from xmcjax.native import by_rows
 
-# Weights up to which every gain is compared with each of the largest ones, in one pass over them.
+# Most weights with which every gain is compared with each of the largest ones, in one pass over all gains.
 FEW = 64
 
 
@@ -131,7 +131,7 @@ def _(primals, tangents):
     if not isinstance(dgains, SymbolicZero):
         change = change + jnp.sum(_shares(gains, top, beta) * dgains, axis=-1)
     if not isinstance(dbeta, SymbolicZero):
-        # by the gains, not by the largest of them: these have no derivative, which a second one needs
+        # from all gains, not from `top`, which has no derivative: a second derivative needs one
         change = change + jnp.sum(_shares(gains, top, dbeta) * jax.nn.relu(gains), axis=-1)
     return _weighted(gains, top, beta), change
 
@@ -143,18 +143,18 @@ def _shares(gains: jax.Array, top: jax.Array, beta: jax.Array) -> jax.Array:
 
 
 def _shares_of_rows(gains: jax.Array, top: jax.Array, sums: jax.Array) -> jax.Array:
-    """The same of Σ_{i≤j} β_i, j = 0 … q, of every row."""
+    """:func:`_shares` from the sums Σ_{i≤j} β_i, j = 0 … q, of every row."""
     q, axis = top.shape[-1], top.ndim - 1
     place = jax.lax.broadcasted_iota(jnp.int32, top.shape, axis)
     rises = jnp.pad(top[..., 1:] != top[..., :-1], [(0, 0)] * axis + [(1, 1)], constant_values=True)
-    # of every place where the run of its number begins and ends
+    # for every place, where the run of numbers that are equal to its own begins and ends
     begin = jax.lax.cummax(jnp.where(rises[..., :-1], place, 0), axis=axis)
     end = jax.lax.cummin(jnp.where(rises[..., 1:], place + 1, q), axis=axis, reverse=True)
-    # of the numbers equal to the last one there may be more than there are ranks
+    # there may be more numbers equal to the last one than there are ranks
     last = top[..., -1:]
     equal = jnp.sum(gains == last, axis=-1, keepdims=True, dtype=jnp.int32)
     tied = jnp.where(top == last, equal, end - begin)
-    # of every row, as its places are: a vmap over rows on several devices has no other way to gather them
+    # `sums` of every row, as `begin` and `end` are: a vmap over rows on several devices cannot gather others
     sums = jnp.where(rises[..., :1], sums, 0)
     first, final = (jnp.take_along_axis(sums, rank, axis=-1, mode="clip") for rank in (begin, end))
     share = (final - first) / jnp.maximum(tied, 1).astype(sums.dtype)

@@ -88,7 +88,7 @@ def _host_largest(h: np.ndarray, k: int) -> np.ndarray:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3))
 def _topk(h: jax.Array, top: jax.Array, k: int, variant: Variant) -> jax.Array:
-    """The loss [...] of gains whose k largest are known. What these change with h is not theirs to tell."""
+    """The loss, [...], of gains h whose k largest, `top`, are known. It is differentiated in h alone."""
     return _of_the_largest(top, variant)
 
 
