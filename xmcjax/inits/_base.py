@@ -29,7 +29,7 @@ class TrainingSet:
         solve: (positive rows, loose) ↦ (w [d], b), the optimum of one binary problem; `loose`
             stops at ε₀ ‖∇f(0)‖, else at the tolerance of training.
         weight: s > 0 of the rows, float64 [n]; None for ones.
-        columns: those of all features that X has, where most of them have no entry; None for all.
+        columns: which features the columns of X are, where most features have no entry; None for all.
 
     Example:
         >>> from xmcjax.losses import squared_hinge
@@ -50,7 +50,7 @@ class TrainingSet:
 
     @property
     def used(self) -> UsedColumns:
-        """The columns of all features that X has."""
+        """Which features the columns of X are."""
         return UsedColumns(self.X.shape[1]) if self.columns is None else self.columns
 
     @functools.cached_property
@@ -86,8 +86,8 @@ class Labels:
 class Starts:
     """Starting weights of k labels: w_j = scale_j · base + sparse_j, and the bias.
 
-    In this form the cost of a start grows with the positives of the label, not with the features. These are
-    all features, or those of :class:`TrainingSet`.
+    In this form the cost of a start grows with the positives of the label, not with the features. The d
+    features are all features, or those of ``TrainingSet.X``.
 
     Attributes:
         base: [d], shared by all labels; None where every scale is 0.
@@ -113,7 +113,7 @@ class Starts:
         return cls(base, scale, sp.csr_array((k, d)), np.full(k, float(bias)))
 
     def over(self, columns: UsedColumns) -> Starts:
-        """The same over the columns that training works on; the weights of others would end at 0."""
+        """The starts on the columns that training works on; weights of other columns would end at 0."""
         if columns.numbers is None or self.sparse.shape[1] == columns.count:
             return self
         base = None if self.base is None else self.base[columns.numbers]
@@ -153,16 +153,16 @@ class Init:
         """
 
     def of_features(self, order: np.ndarray | None) -> Init:
-        """These starts where the order of the features is known; most do not depend on it.
+        """These starts for features in a known order; most starts do not depend on it.
 
         Args:
-            order: the raw feature of each, [d], as the transform ``frequency`` gives it; None where they have
-                the order of the raw ones.
+            order: the raw feature of each feature, [d], as the transform ``frequency`` gives it; None where
+                features have the order of the raw ones.
         """
         return self
 
     def for_workers(self) -> Init:
-        """These starts for processes in other folders and on other machines, which have to find the same.
+        """These starts for processes in other folders and on other machines, which must find the same files.
 
         Raises:
             OSError, ValueError: what they read is not there.

@@ -42,7 +42,7 @@ class Pretrained(Init):
     name: ClassVar[str] = "pretrained"
     #: What :meth:`of_features` was told; empty before. No field, as it is none of the options.
     _order: ClassVar[tuple[np.ndarray | None, ...]] = ()
-    #: Of the manifest that :meth:`for_workers` has seen; empty before. No field either.
+    #: Hash of the manifest that :meth:`for_workers` has seen; empty before. No field either.
     _sha256: ClassVar[str] = ""
 
     def __post_init__(self):
@@ -88,8 +88,8 @@ class Pretrained(Init):
         places = places_of(model.transforms().order, *self._order) if self._order else None
         intercept = model.intercept().astype(np.float64) * data.bias
         if _has_the_classes_of(model, data.Y.shape[1]):
-            # softmax of two classes is σ(z_1 − z_0), of models that ShardWriter was given; estimators store
-            # −z and z, and elsewhere the second scores as its own problem
+            # A softmax of two classes, as models written by ShardWriter may have, is σ(z_1 − z_0). Estimators
+            # store −z and z, and in other models the second class is a problem of its own.
             first = -1.0 if link_of(model.meta) == SOFTMAX else 0.0
             signs = sp.csr_array([[first, 1.0]])
             weights, intercept = signs @ model.coef().astype(np.float64), signs @ intercept
