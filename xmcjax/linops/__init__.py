@@ -90,7 +90,7 @@ def host_features(op: LinOp) -> Any:
 
 
 def _kernels() -> str:
-    """Those of the "gpu" backend on the default device, see :class:`Grouped`."""
+    """Which kernels the "gpu" backend has on the default device, see :class:`Grouped`."""
     if cuda_available():
         return "cuda"
     has_triton = importlib.util.find_spec("jax.experimental.pallas.triton") is not None
@@ -115,10 +115,10 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
     Raises:
         ValueError: an unknown backend, X not of two dimensions or malformed, or the native kernels asked for
             where there are none.
-        TypeError: X is no matrix of real numbers, or one that JAX traces where it is no dense array, or
-            is not to stay one.
-        RuntimeError: in a process that was forked from one in which JAX had computed, of anything but
-            sparse features on the native kernels.
+        TypeError: X is no matrix of real numbers, or JAX traces X, and X is not dense or the backend is not
+            a dense one.
+        RuntimeError: in a process that was forked from one in which JAX had computed, unless features are
+            sparse and on the native kernels.
         DeviceMemoryError: X does not fit into what is free on the device, where that tells.
 
     Example:
@@ -154,12 +154,12 @@ def make(X, dtype=None, *, backend: str = "auto", threads: int = 1) -> LinOp:
 
 
 def check_room(shape: Any, dtype: np.dtype, entries: int | None) -> None:
-    """That a matrix fits onto the device.
+    """Checks that a matrix fits onto the device.
 
     Args:
         shape: [n, d].
         dtype: of its values there.
-        entries: that are stored with their columns, those of the transpose included; None for all numbers.
+        entries: number of stored entries, those of the transpose included; None for a dense matrix.
     """
     free = _device_memory.free_memory()
     if free is None:

@@ -67,7 +67,7 @@ class Dense:
         return jnp.mean(self.X, axis=0)
 
     def take_rows(self, rows) -> Dense:
-        # of JAX's indices those beyond the end are other rows
+        # NumPy checks the indices: JAX takes other rows for those beyond the end
         return Dense(self.X[np.atleast_1d(np.arange(self.shape[0])[rows])])
 
 

@@ -25,8 +25,8 @@ from xmcjax.linops._csr import CHUNK, Csr
 GROUP = 8
 # Groups that one program of a kernel adds up. A longer row is summed in pieces, which are then added up.
 PIECE = 64
-# Those of a column by the kernels in CUDA: a warp adds up its entries one tile after the other, which takes
-# long. They are shorter, but no shorter than so, where X has too few entries for so many pieces.
+# For the kernels in CUDA a piece of a column has fewer than PIECE groups, but at least SHORTEST, where X has
+# too few entries for PIECES pieces: a warp adds up a piece one tile after the other, which takes long.
 SHORTEST, PIECES = 16, 1 << 12
 
 
@@ -69,7 +69,7 @@ class Rows:
 
     @classmethod
     def on_host(cls, X: sp.csr_array | sp.csr_matrix, piece: int = PIECE) -> Rows:
-        """The same in arrays of NumPy."""
+        """The rows as :meth:`of` gives them, in arrays of NumPy."""
         m = X.shape[0]
         counts = np.diff(X.indptr).astype(np.int64)
         groups = -(-counts // GROUP)
@@ -104,7 +104,7 @@ class Rows:
         return cls(*arrays, sums=sums, shape=(m, X.shape[1]))
 
     def filled_up(self, groups: int, pieces: int, long: int) -> Rows:
-        """The same, on the host, in arrays of these lengths, for the kernels in CUDA."""
+        """The same rows, on the host, in arrays of these lengths, for the kernels in CUDA."""
 
         def filled(name: str, length: int, fill: Any = 0) -> Any:
             a = np.asarray(getattr(self, name))
@@ -173,7 +173,7 @@ class Grouped(SparseProducts):
         """Numbers of X that a product reads."""
         return self.rows.value.size
 
-    values_vary = False  # they stand in rows and in columns
+    values_vary = False  # the values are stored twice, in rows and in columns
 
     @property
     def _in_plain_jax(self) -> bool:
@@ -277,7 +277,7 @@ def from_scipy(X, *, kernels: str) -> Grouped:
 
 
 def of_columns(entries: int) -> int:
-    """Groups of a piece of a column, of which X has so many entries."""
+    """Groups per piece of a column, for X with so many entries."""
     return min(max(1 << (entries // (GROUP * PIECES)).bit_length(), SHORTEST), PIECE)
 
 
@@ -304,9 +304,9 @@ class ScoredRows:
 
 
 def scored_rows(blocks: Sequence, height: int) -> list[ScoredRows]:
-    """Operators of matrices of at most so many rows, filled up to them, with arrays of the same shapes.
+    """Operators of matrices of at most `height` rows, filled up to that, with arrays of the same shapes.
 
-    A step with them is compiled once.
+    A program that takes one of them is compiled once for all.
     """
     rows = [_rows_of_height(X, height) for X in blocks]
     lengths = [max(len(getattr(r, name)) for r in rows) for name in ("value", "start", "long")]
@@ -314,7 +314,7 @@ def scored_rows(blocks: Sequence, height: int) -> list[ScoredRows]:
 
 
 def _rows_of_height(X, height: int) -> Rows:
-    """On the host, with empty rows behind those of X."""
+    """The rows of X on the host, with empty rows behind them."""
     X = canonical_csr(X)
     indptr = np.pad(X.indptr, (0, height - X.shape[0]), "edge")
     return Rows.on_host(sp.csr_array((X.data, X.indices, indptr), shape=(height, X.shape[1])))

@@ -18,9 +18,9 @@ from xmcjax.native import varying_results
 if TYPE_CHECKING:
     from xmcjax.linops._grouped import Rows
 
-# Lanes of one program, which one warp holds: for a full product four per thread, so that
-# an entry of the matrix is a load of 16 bytes per thread; for a product that skips zeros, the 128 bytes that
-# the memory delivers at once.
+# Lanes of one program, which one warp holds. FULL, for a full product: four lanes per thread, so that an
+# entry of the matrix is a load of 16 bytes per thread. SKIPPING, for a product that skips zeros: the
+# 128 bytes that the memory delivers at once.
 FULL, SKIPPING = 128, 32
 
 
