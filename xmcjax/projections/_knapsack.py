@@ -56,9 +56,9 @@ def box_projection(b, radius, lower, upper, rho, k, at_most, by_k):
 
     Args:
         b: [..., m], float32 or float64; the numbers are [...], of the same dtype.
-        k: that of u = r/k, of which `upper` is the rounding. Above 2^24, float32 rounds k itself, and r/k
-            with it.
-        by_k: whether u is that, with `at_most`; else k is not looked at.
+        k: where `by_k`, the k of u = r/k, of which `upper` is the rounded value. Above 2^24, float32 rounds k
+            itself, and r/k with it.
+        by_k: whether u = r/k, with `at_most`; else k is not used.
 
     Returns:
         x, [..., m], NaN for vectors without a solution, and 1 where 1ᵀx is held by r, else 0, [...].
@@ -80,7 +80,7 @@ def _box_projection_jvp(at_most, by_k, primals, tangents):
     x, tight = box_projection(b, radius, lower, upper, rho, k, at_most, by_k)
     at_lower = x <= lower[..., None]
     at_upper = (x >= upper[..., None]) & ~at_lower
-    # b − t is a rounding off the bound where the radius leaves one point alone
+    # where the radius leaves a single point, b − t differs from the bound by rounding
     m, rounding = b.shape[-1], 4 * jnp.finfo(b.dtype).eps
     all_upper = (tight > 0) & (upper < jnp.inf) & (m * upper - radius <= m * rounding * jnp.abs(upper))
     all_lower = (tight > 0) & (lower > -jnp.inf) & (radius - m * lower <= m * rounding * jnp.abs(lower))
@@ -92,7 +92,7 @@ def _box_projection_jvp(at_most, by_k, primals, tangents):
         first &= ((tight > 0) & ~free.any(-1))[..., None]
         free, db = free | first, jnp.where(first, 0, db)
     n = free.sum(-1).astype(b.dtype)
-    # Σ of dx but for the free entries' −dt
+    # Σ of dx without the −dt of the free entries
     total = jnp.where(free, db, jnp.where(at_upper, dupper[..., None], dlower[..., None])).sum(-1)
     # 1ᵀx = r: Σ_M db + |L| dl + |U| du − n dt = dr
     dt = (total - dradius) / jnp.maximum(n, 1)
@@ -105,9 +105,9 @@ def _box_projection_jvp(at_most, by_k, primals, tangents):
 
 
 def _first_to_move(b, radius, lower, upper, rho, at_lower, at_upper, at_most: bool):
-    """At a vertex the entries that move first as the sum rises; as it falls, where it cannot rise.
+    """At a vertex the entries that move first as the sum rises, or as it falls where it cannot rise.
 
-    If `at_most`, t is ρ r at least: entries up to there stay at 0 as r rises, and the sum where it is.
+    If `at_most`, t is ρ r at least: entries up to ρ r stay at 0 as r rises, and the sum does not change.
     """
     inside = (lower < upper)[..., None] & (b > -jnp.inf)
     rising = inside & at_lower

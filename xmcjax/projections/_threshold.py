@@ -12,9 +12,9 @@ from jax.custom_derivatives import SymbolicZero
 
 # Newton and the halving of the floats between the bounds need a few dozen steps at the very most.
 _MAX_STEPS = 256
-# Each rest is some 2^24 (float64: 2^53) times smaller than the one before: so many reach from the largest
-# float32 to a radius of 1. A loop of these loops would have no bound, but JAX does not lower one where
-# explicit axes of a mesh are the rows.
+# Searches for a rest of the threshold after the first one. Each rest is some 2^24 (float64: 2^53) times
+# smaller than the one before: this many reach from the largest float32 to a radius of 1. Their number is
+# fixed, because JAX does not lower a loop of these loops where explicit axes of a mesh are the rows.
 _MORE_RESTS = 5
 
 
@@ -42,7 +42,7 @@ def next_above(value):
 
 
 def sum_downwards(a, b):
-    """The largest float that is not above a + b: a float is above the one where it is above the other."""
+    """The largest float that is not above a + b: a float is above it exactly where it is above a + b."""
     s = a + b
     # Knuth's TwoSum: s + rest = a + b without rounding
     part = s - a
@@ -56,7 +56,7 @@ def dense(primal, tangent):
 
 
 def of_points(x, dx, db):
-    """dx, but NaN where x is: there it is a multiple of db, so that it is NaN in reverse as well."""
+    """dx, but NaN where x is NaN: there it is NaN times db, so that reverse mode gives NaN as well."""
     nowhere = jnp.isnan(x)
     return jnp.where(nowhere, jnp.nan * jnp.where(nowhere, db, 0), dx)
 
@@ -78,7 +78,7 @@ def search(b, parts, start, high, radius, lower, upper, rho, done, *, at_most: b
         b: [..., m]; start: [...], and high, a bound on the result, too.
         parts: of the threshold, [...] each, that are taken from b one after another.
         done: [...], vectors to leave alone.
-        k: with `at_most`, [...] of the dtype of b where u = r/k, of which `upper` is the rounding, else None.
+        k: with `at_most`, [...] of the dtype of b where u = r/k, which `upper` rounds; else None.
     """
     m = b.shape[-1]
     eps = jnp.finfo(b.dtype).eps
@@ -90,14 +90,14 @@ def search(b, parts, start, high, radius, lower, upper, rho, done, *, at_most: b
         near = _lowered(b, parts[:-1])
         center = parts[-1]
         x = jnp.clip((near - center[..., None]) - t[..., None], lower[..., None], upper[..., None])
-        # Rounded to the nearest float, a bound can be an entry that lies beyond it, or all equal ones.
+        # Rounded to the nearest float, a bound could equal an entry, or many equal ones, that lie beyond it.
         least, most = sum_downwards(center, t + lower), -sum_downwards(-center, -(t + upper))
         below_most = near < most[..., None]
         n = count((near > least[..., None]) & below_most, t)
         # 1ᵀx = r, and for the other sets 1ᵀx <= r and t >= ρ 1ᵀx, one of them with equality: the
         # larger of the two gaps is zero, and falls with t.
         if k is not None:
-            # Σ_M x − r (k − |U|)/k: of many entries at the bound, and of r, there is no rounding left
+            # Σ_M x − r (k − |U|)/k: so the rounding of r and of many entries at the bound cancels
             full = count(~below_most, t)
             s = jnp.where(below_most, x, 0).sum(-1)
             over = s - radius * ((k - full) / k)
@@ -139,7 +139,7 @@ def search(b, parts, start, high, radius, lower, upper, rho, done, *, at_most: b
     def more(carry):
         return ((carry[0] < _MAX_STEPS) & ~carry[-1]).any()
 
-    # steps of each vector: where vmap adds an axis of an explicit mesh, a constant would not be of that mesh
+    # one count per vector: where vmap adds an axis of an explicit mesh, a constant would not be of that mesh
     steps = jnp.zeros_like(start, jnp.int32)
     carry = (steps, start, jnp.full_like(start, -jnp.inf), high, jnp.zeros_like(start, bool), done)
     _, t, _, _, tight, _ = jax.lax.while_loop(more, body, carry)
@@ -154,16 +154,16 @@ def _lowered(b, parts):
 
 
 def _size(radius, lower, m: int, k):
-    """Of the numbers that the sum of x is made of; of those of k entries at r/k one is."""
+    """The size of the numbers that the sum of x is made of; where u = r/k, that of one entry at r/k."""
     if k is not None:
         return radius / k
     return jnp.abs(radius) + m * jnp.where(lower > -jnp.inf, jnp.abs(lower), 0)
 
 
 def refine(b, center, radius, lower, upper, rho, done, *, at_most: bool, k=None):
-    """(x, tight) near a threshold that is known up to rounding: the rest is a difference from it.
+    """(x, tight) from a threshold that is known up to rounding: a search finds the rest that is missing.
 
-    Where b is so large that this rest is rough too, there are differences from it again.
+    Where b is so large that this rest is rough too, further searches find the rests of the rest.
     """
     zero, infinity = jnp.zeros_like(center), jnp.full_like(center, jnp.inf)
     numbers, size = (radius, lower, upper, rho), _size(radius, lower, b.shape[-1], k)

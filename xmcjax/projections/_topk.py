@@ -5,7 +5,7 @@ minimum T is the sum of the k largest (Lemma 1), the threshold t and v = t + u, 
 the paper's Lemma 3 reads h(t) = h(v) = c = (k + ρk²) u: t and v are the ends of a level set of the
 convex h, whose width w(c) is concave. The solution is the smallest level with w(c) = c/(k + ρk²)
 (the cone) or w(c) = r/k (the radius holds, Lemma 5). From the tangents of h at t and v, and so from
-the sets U and M that they bound, Newton's method goes up to it from c = T and ends after finitely
+the sets U and M that they bound, Newton's method goes up to this level from c = T and ends after finitely
 many steps; no search over all pairs of sets is needed. On a CPU with the native library that is
 native/projections/projection_math.h, on a GPU with xmcjax-cuda cuda/src/topk_rows.h, elsewhere
 `_jnp_project`, for all vectors at once.
@@ -23,7 +23,7 @@ from xmcjax import native
 from xmcjax.projections import _arguments, _devices, _knapsack, _threshold
 
 _MAX_STEPS = 128
-# Up to here the k largest are kept as they are met; beyond, b_[k] is searched for like a threshold.
+# Largest k for which the k largest are kept as they are met; beyond, b_[k] is searched for like a threshold.
 _FEW = 16
 
 
@@ -58,7 +58,7 @@ def _heads(b, k: int):
 class _Step:
     """The sets and sums of one (t, v), and the linear system of a Newton step from there; u = v − t.
 
-    v is kept and not u: at the start it is an entry of b, which t + u would only be after rounding.
+    v is kept and not u: at the start v is an entry of b, which t + u would equal only up to rounding.
 
     F: Σ min(max(b − t, 0), u) = k u and G: Σ_U (b − t − u) + k t = ρk² u, of Lemma 3 in t and s.
     """
@@ -98,7 +98,7 @@ def _jnp_project(b, radius, rho, *, k: int):
     kth, following, top = _heads(b, k)
     cap = radius / k
     flat = jnp.minimum(cap, top / kappa)
-    # Zero by Lemma 4; the k largest at the upper bound and nothing between.
+    # zero: by Lemma 4. constant: the k largest are at the upper bound, and no entry is between the bounds.
     zero = ~(top > 0) | (radius == 0)
     constant = ~zero & (flat <= kth - following)
     skip = bad | zero | constant
@@ -135,8 +135,8 @@ def _jnp_project(b, radius, rho, *, k: int):
     carry = (steps, *start, jnp.zeros_like(kth, bool), jnp.full_like(kth, -jnp.inf), (none, none), skip)
     _, t, v, tight, *_ = jax.lax.while_loop(more, body, carry)
 
-    # What rounding has left of the equations: in the knapsack problem where the radius holds, else a
-    # step from the values found.
+    # A last correction for rounding: by the knapsack problem where the radius holds, else by one more step
+    # from the values found.
     held, _ = _threshold.refine(b, t, radius, jnp.zeros_like(t), cap, rho, skip | ~tight, at_most=False)
     step = _Step(b, t, v, k, rho)
     dt, du = step.cone()
@@ -286,6 +286,6 @@ def topk_simplex(
     b = x.astype(_arguments.working_dtype(x.dtype))
     if variant == "alpha":
         return project(b, r, bias, k=k).astype(x.dtype)
-    count = jnp.full_like(r, k)  # an operand: a program of a shape is that of all k
+    count = jnp.full_like(r, k)  # an operand, so that a program of a shape serves all k
     zero = jnp.zeros_like(r)
     return _knapsack.project(b, r, zero, r / k, bias, count, at_most=True, by_k=True).astype(x.dtype)

@@ -23,11 +23,12 @@ from xmcjax import native
 from xmcjax.projections import _devices
 from xmcjax.projections._threshold import between, dense, of_points
 
-# From here on every step halves the floats between the bounds, of which there are fewer than 2^64.
+# Steps after which every step halves the floats between the bounds, of which there are fewer than 2^64.
 _NEWTON_STEPS = 48
-# Searches after the first. The products t w are rounded, so that each rest is some 2^22 (float64: 2^51) times
-# smaller than the one before: so many reach from the largest float32 to a radius of 1. One that is not much
-# smaller is rounding itself, as where wᵀx = 0 is made of terms that are not 0.
+# _RESTS: searches after the first, by bytes of the dtype. The products t w are rounded, so that each rest is
+# some 2^22 (float64: 2^51) times smaller than the one before: this many reach from the largest float32 to a
+# radius of 1. _SMALLER: a rest that is not smaller than this part of the one before is rounding itself, as
+# where wᵀx = 0 is made of terms that are not 0.
 _RESTS, _SMALLER = {4: 6, 8: 3}, 1 / 1024
 
 
@@ -53,8 +54,8 @@ def _jnp_project(b, radius, lower, upper, weights):
     arguments = (lower, upper, weights, radius)
     t, _ = _search(finite, left_out, *arguments, bad)
     size = jnp.abs(radius) + jnp.minimum(*sizes).sum(-1)
-    # once more from there, what is left of t is a difference, in which nothing large cancels; and again where
-    # b is so large that the rest is rough too
+    # a second search begins at t: its result is a difference, in which nothing large cancels; further ones
+    # follow where b is so large that this rest is rough too
     near, rough, whole = finite, ~bad, t
     for _ in range(_RESTS[b.dtype.itemsize]):
         near, before = near - t[..., None] * weights, t
@@ -89,7 +90,7 @@ def _search(b, left_out, lower, upper, weights, radius, done):
         stop = (off == 0) | jnp.isnan(off) | ((slope > 0) & (newton == t)) | (new == low) | (new == high)
         return (steps + 1, jnp.where(done | stop, t, new), low, high, done | stop)
 
-    # steps of each vector: where vmap adds an axis of an explicit mesh, a constant would not be of that mesh;
+    # one count per vector: where vmap adds an axis of an explicit mesh, a constant would not be of that mesh;
     # and where a device of shard_map has its own vectors, each has its own t, whoever gave the radius
     steps, zero = (jnp.where(done, 0, jnp.zeros_like(radius, kind)) for kind in (jnp.int32, radius.dtype))
     carry = (steps, zero, zero - jnp.inf, zero + jnp.inf, done)
@@ -103,7 +104,7 @@ def _(primals, tangents):
     sum_moves = not all(isinstance(tangent, SymbolicZero) for tangent in tangents[1:])
     db, dradius, dlower, dupper, dweights = map(dense, primals, tangents)
     x, t = weighted_projection(*primals)
-    # b − t w is a rounding off the bound where the radius leaves one point alone
+    # where the radius leaves a single point, b − t w differs from the bound by rounding
     rounding = 4 * jnp.finfo(x.dtype).eps * jnp.abs(x)
     at_lower = x - lower <= rounding
     at_upper = (upper - x <= rounding) & ~at_lower
@@ -113,7 +114,7 @@ def _(primals, tangents):
         at_vertex = ~jnp.any(free & (weights != 0), axis=-1, keepdims=True)
         first, leaves = _first_to_move(b, lower, upper, weights, at_lower, at_upper)
         first &= at_vertex
-        # at a vertex t is any number of an interval, at whose end they leave their bounds
+        # at a vertex t is any number of an interval, at whose end the first entries leave their bounds
         end = jnp.where(first.any(-1), leaves, t)
     # on the free entries dx = db − t dw − w dt, and wᵀx = r says dt; those that move first begin at a bound
     moved = jnp.where(free, db - end[..., None] * dweights, jnp.where(at_upper, dupper, dlower))
