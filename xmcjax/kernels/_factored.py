@@ -19,7 +19,7 @@ from xmcjax.kernels._functions import Kernel, check_columns, stack
 
 
 class Factors(NamedTuple):
-    """Of L kernels.
+    """The factors of L kernels.
 
     Example:
         >>> import numpy as np
@@ -114,7 +114,7 @@ class Factored:
         return Factored(None, None, self.factors, self.count)
 
     def for_prediction(self):
-        """Without what only fits need."""
+        """The approximation without what only fits need."""
         return self
 
 

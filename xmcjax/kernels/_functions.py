@@ -64,7 +64,7 @@ class Kernel:
 
     @property
     def linear_scale(self) -> Any:
-        """s of a kernel that is known to be s x·x', a number or an array [L]; None of others."""
+        """s of a kernel that is known to be s x·x', a number or an array [L]; None for others."""
         return None
 
     def __add__(self, other: Kernel) -> Kernel:
@@ -282,7 +282,7 @@ def stack(kernel: Kernel, dtype) -> tuple[Kernel, int]:
 
 
 def _of_ones_own(kernel: Kernel) -> Iterator[Kernel]:
-    """A kernel that is none of this package, or those that it is made of."""
+    """The kernels from outside this package that a kernel is, or is made of."""
     if not type(kernel).__module__.startswith("xmcjax."):
         yield kernel
         return
@@ -292,7 +292,7 @@ def _of_ones_own(kernel: Kernel) -> Iterator[Kernel]:
 
 
 def _check_value(stacked: Kernel, dtype) -> None:
-    """Whether a kernel of one's own gives an array like those of its pairs; its errors name it."""
+    """Checks that a user's own kernel gives an array of the shape of its pairs; errors name the kernel."""
     leaves, form = jax.tree.flatten(stacked)
 
     def value(inner, distance2, leaves):  # a kernel is made of arrays, as its constructor may expect
@@ -304,7 +304,7 @@ def _check_value(stacked: Kernel, dtype) -> None:
 
 
 def positive(name: str, values, shape: tuple[int, ...], dtype, *, zero: bool = False) -> jax.Array:
-    """An array of this shape from values of it, or from one number for all of it.
+    """An array of this shape from values of this shape, or from one number for all entries.
 
     Args:
         name: for errors.

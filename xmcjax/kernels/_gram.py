@@ -25,7 +25,7 @@ from xmcjax.linops import Csr, Dense, Grouped, constant_values
 
 # Bytes of one tile [L, rows, n]: it should stay in the processor's caches and be worth a matrix product.
 _TILE_BYTES = 1 << 22
-# Columns up to which a stored matrix is best read by halves.
+# Most columns with which a product best reads only the upper half of a stored, symmetric matrix.
 _FEW_COLUMNS = 6
 
 
@@ -80,7 +80,7 @@ class Gram:
         return made_anew and self.kernel.linear_scale is not None
 
     def for_prediction(self) -> Gram:
-        """Without the matrices of the training points, which only fits need."""
+        """The kernels without the matrices of the training points, which only fits need."""
         return dataclasses.replace(self, stored=None)
 
     def matmat(self, S: jax.Array) -> jax.Array:
@@ -113,8 +113,8 @@ class Gram:
         """M⁽ˡ⁾(points, training points) S_l, [m, L, k], of S [n, L, k].
 
         Args:
-            points: m test points, made by ``points(T, like=training points)``, as each set that is made
-                without it is less its own mean, or by ``precomputed_test(M, training points)``.
+            points: m test points, made by ``points(T, like=training points)``, since a set that is made
+                without `like` is less its own mean; or by ``precomputed_test(M, training points)``.
             S: [n, L, k].
             between: where L = 1, as for :meth:`sandwich`.
 
@@ -205,9 +205,9 @@ def _tile(kernel: Kernel, A, B, start, rows: int, count: int) -> jax.Array:
 
 
 def _over_tiles(add, first, n: int, rows: int):
-    """A loop over the tiles of n rows, if any; `add` takes what there is so far, and where a tile begins.
+    """A loop over the tiles of n rows, if any; `add` takes the carry and two places in a tile.
 
-    That is its first row, and the row where what is new begins: the last two may overlap.
+    These are its first row, and its first row that no tile before had: the last two tiles may overlap.
     """
     if not n:
         return first
@@ -230,7 +230,7 @@ def _matrices(kernel, points, *, count: int, rows: int) -> jax.Array:
 
 
 def _of_all(stored: jax.Array) -> jax.Array:
-    """[L, n, n]; within a program without a copy."""
+    """Stored matrices as [L, n, n], which within a program makes no copy."""
     return stored if stored.ndim == 3 else stored[None]
 
 
@@ -241,7 +241,7 @@ def _stacked_product(matrices: jax.Array, S: jax.Array) -> jax.Array:
 
 
 def _stored_product(matrices: jax.Array, S: jax.Array) -> jax.Array:
-    """The same with symmetric matrices, of which products with few columns read only the upper half."""
+    """:func:`_stacked_product` with symmetric matrices, of which few columns read only the upper half."""
     if S.shape[2] > _FEW_COLUMNS or not native.available():
         return _stacked_product(matrices, S)
 
@@ -287,7 +287,7 @@ def _product_backward(rows, residual, U):
     if isinstance(U, jax.custom_derivatives.SymbolicZero):
         U = jnp.zeros((m, count, S.shape[2]), S.dtype)
     stored_bar = None
-    if of_stored and A is None:  # matrices alone; else they are known by their points, which have it
+    if of_stored and A is None:  # matrices alone; else the points have the derivative
         stored_bar = jnp.einsum("ilk,jlk->lij", U, S, precision="highest").reshape(stored.shape)
     # symmetric, and by a product that can be differentiated once more
     S_bar = _product(kernel, A, B, stored, U, rows) if of_S and stored is not None else None
@@ -354,7 +354,7 @@ def _merged(moved, fixed) -> Any:
     return jax.tree.map(lambda a, b: b if a is None else a, moved, fixed, is_leaf=lambda leaf: leaf is None)
 
 
-# Of each product with sparse features, that with the transpose.
+# For each product with sparse features, the one with the transpose.
 _TRANSPOSED = {"matmat": "rmatmat", "rmatmat": "matmat"}
 
 
@@ -377,7 +377,7 @@ def _sparse_forward(product, varies, op, V):
 
 
 def _sparse_backward(product, varies, residual, U):
-    """In V by the kernels of the transpose, where the rule of `op` takes plain JAX; in X by that rule."""
+    """The derivative in V by the kernels of the transpose; in X by the rule of `op`, in plain JAX."""
     op, V = residual
     op_bar = jax.vjp(lambda op: getattr(op, product)(V), op)[1](U)[0] if varies else None
     return op_bar, _sparse_product(_TRANSPOSED[product], varies, op, U)

@@ -134,7 +134,7 @@ def low_rank(kernel: Kernel, points, rank: int, *, method: str = "cholesky", see
 
 
 def _root(F: jax.Array, places: jax.Array) -> jax.Array:
-    """R of F = R⁻¹ M_{I,·}: F at the active points is Rᵀ, but for those of no length, whose row of F is 0."""
+    """R of F = R⁻¹ M_{I,·}: F at the active points is Rᵀ, but points of length 0 have a row of 0 in F."""
     R = jnp.tril(F[:, places].T)
     return R + jnp.diag(jnp.where(jnp.diagonal(R) == 0, 1, 0).astype(R.dtype))
 

@@ -37,8 +37,8 @@ class Points:
     """n points by their features, made by :func:`points`.
 
     The mean m of the training points is subtracted, because ‖x − x'‖² computed from inner products would
-    lose the digits that a large common part takes up; of sparse features in those columns whose mean is
-    large, of which half of the rows or more have an entry.
+    lose the digits that a large common part takes up. For sparse features this is done only in columns whose
+    mean is large, in which half of the rows or more have an entry.
 
     Attributes:
         op: x − m where there is a centre, else x; [n, d].
@@ -73,7 +73,7 @@ class Points:
         return float(max(1, self.op.shape[1]))
 
     def pairs(self, start, size: int, others: Points) -> Pairs:
-        """Of the points start … start + size − 1 with all the others, [size, others]; `size` is static."""
+        """The pairs of points start … start + size − 1 and all others, [size, others]; `size` is static."""
         cut = functools.partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=size)
         if isinstance(self.op, Dense) and isinstance(others.op, Dense):
             inner = jnp.matmul(cut(self.op.X), others.op.X.T, precision="highest")
@@ -84,7 +84,7 @@ class Points:
         return Pairs(whole, distance2, self.divisor)
 
     def with_themselves(self) -> Pairs:
-        """Of each point with itself, [n]."""
+        """The pairs of each point with itself, [n]."""
         return Pairs(self.norms2 + 2 * self.offset, jnp.zeros_like(self.norms2), self.divisor)
 
     def rows(self, places) -> Points:
@@ -92,7 +92,7 @@ class Points:
         return Points(self.op.take_rows(places), self.norms2[places], self.offset[places], self.centre)
 
     def against(self, places) -> Points:
-        """These points where their pairs are asked with the training points at `places` only."""
+        """These points, for pairs with the training points at `places` only."""
         return self
 
 
@@ -125,13 +125,13 @@ class GivenProducts:
         return self.matrix.dtype
 
     def pairs(self, start, size: int, others: GivenProducts) -> Pairs:
-        """Of the points start … start + size − 1 with the training points; `size` is static."""
+        """The pairs of points start … start + size − 1 and the training points; `size` is static."""
         cut = functools.partial(jax.lax.dynamic_slice_in_dim, start_index=start, slice_size=size)
         inner = cut(self.matrix)
         return Pairs(inner, _distances2(cut(self.diagonal), others.diagonal, inner), 1.0)
 
     def with_themselves(self) -> Pairs:
-        """Of each point with itself, [n]."""
+        """The pairs of each point with itself, [n]."""
         return Pairs(self.diagonal, jnp.zeros_like(self.diagonal), 1.0)
 
     def rows(self, places) -> GivenProducts:
@@ -139,19 +139,19 @@ class GivenProducts:
         return GivenProducts(self.matrix[places], self.diagonal[places])
 
     def against(self, places) -> GivenProducts:
-        """These points where their pairs are asked with the training points at `places` only."""
+        """These points, for pairs with the training points at `places` only."""
         return GivenProducts(self.matrix[:, places], self.diagonal)
 
 
 def check_points(points) -> None:
-    """That points are what :func:`points` or :func:`precomputed` has made."""
+    """Checks that points are what :func:`points` or :func:`precomputed` has made."""
     if not isinstance(points, Points | GivenProducts):
         kind = type(points).__name__
         raise TypeError(f"points: expected what points(X) or precomputed(M) returns, got {kind}")
 
 
 def check_test_points(points, training) -> None:
-    """That the pairs of test points with the training points are in one form, precision and centre.
+    """Checks that test points have the form, the precision and the centre of the training points.
 
     Raises:
         TypeError: what is no points.
@@ -224,7 +224,7 @@ def points(X, dtype=None, *, like: Points | None = None, backend: str = "auto") 
     op: Any = made(X, dtype)
     if isinstance(op, Dense):
         return _centred(op, like.centre if like is not None else None)
-    some = 0 not in op.shape  # of no numbers there is no mean, and nothing to subtract it from
+    some = 0 not in op.shape  # without numbers there is no mean to subtract
     centre = like.centre if like is not None else _common(op.to_scipy()) if some else None
     if centre is not None and some:
         op = made(_less(op.to_scipy(), np.asarray(centre)), op.dtype)
@@ -242,7 +242,7 @@ def _centred(op: Dense, centre: jax.Array | None) -> Points:
 
 @jax.jit
 def _of_rest(op: LinOp, centre: jax.Array | None) -> Points:
-    """Of x − m, or of x where there is no centre."""
+    """Points from the rows x − m, or x where there is no centre."""
     if centre is None:
         return Points(op, op.row_norms2(), jnp.zeros(op.shape[0], op.dtype), None)
     offset = op.matmat(centre[:, None])[:, 0] + jnp.sum(centre * centre) / 2
@@ -250,13 +250,13 @@ def _of_rest(op: LinOp, centre: jax.Array | None) -> Points:
 
 
 def _common(X: sp.csr_array) -> jax.Array | None:
-    """The means [d] of the columns whose variance is less than the square of their mean, 0 of others.
+    """The means [d] of the columns whose variance is less than the square of their mean, 0 for others.
 
-    In such a column half of the rows or more have an entry: without the mean there are twice as many at most.
+    In such a column half of the rows or more have an entry: subtracting the mean at most doubles the entries.
     """
     n, d = X.shape
     size = float(np.abs(X.data).max(initial=0))
-    values = X.data.astype(np.float64) / max(size, np.finfo(np.float64).tiny)  # whose squares are numbers
+    values = X.data.astype(np.float64) / max(size, np.finfo(np.float64).tiny)  # squares stay in range
     mean, square = (np.bincount(X.indices, v, minlength=d) / max(n, 1) for v in (values, values * values))
     mean = np.where(2 * mean**2 > square, size * mean, 0).astype(X.dtype)
     return jnp.asarray(mean) if mean.any() else None
@@ -302,7 +302,7 @@ def precomputed(M, dtype=None) -> GivenProducts:
     try:
         np.linalg.cholesky(M + rounding * np.eye(n, dtype=M.dtype))
     except np.linalg.LinAlgError:
-        # without it where rounding is all that is wrong, or where it is 0, as of a matrix of zeros
+        # Cholesky also fails where only rounding is wrong, or `rounding` is 0, as for a matrix of zeros
         if (least := float(np.linalg.eigvalsh(M)[0])) < -rounding:
             raise ValueError(
                 f"expected a positive semidefinite kernel matrix, found the eigenvalue {least:.3g}"
