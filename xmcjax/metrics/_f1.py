@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from xmcjax import _sparse
 from xmcjax.metrics._labels import as_label_matrix, of_one_kind
 
-# Counters per row, up to which classes that are whole numbers are counted without a sort.
+# Most counters per row with which classes that are whole numbers are counted without a sort.
 _SPREAD = 4
 
 

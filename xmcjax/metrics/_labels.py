@@ -257,7 +257,7 @@ def best_places(values: np.ndarray, indptr: np.ndarray, k: int) -> np.ndarray:
     values = values.astype(np.result_type(values.dtype, np.float32), copy=False)
     counts = np.diff(indptr)
     places = np.full((len(counts), k), -1, np.int64)
-    # side by side stand rows of about one length: what fills up the shorter ones is little
+    # rows of about the same length are padded together, so that there is little padding
     order, start = np.argsort(-counts, kind="stable"), 0
     while start < len(order) and (longest := int(counts[order[start]])):
         rows = order[start : start + max(1, _CACHED_ELEMENTS // longest)]
@@ -360,7 +360,7 @@ def hits(truth: Truth, top: np.ndarray) -> np.ndarray:
         return top == truth.labels[:, None]
     labels, width = truth.labels, int(max(truth.labels.max(), top.max(initial=-1))) + 1
     if width * truth.n_rows > np.iinfo(np.int64).max:
-        # numbers such as hashes: those that are true are numbered anew, others are no hits
+        # numbers such as hashes: true labels are numbered anew, and other predictions are no hits
         known, labels = np.unique(labels, return_inverse=True)
         top, width = _places(top, known), len(known)
     # (row, label) as one ascending number: a binary search finds every prediction at once.

@@ -19,7 +19,7 @@ def reject_curve(y_true, y_pred, confidence) -> np.ndarray:
         confidence: [n], such as the probability of the predicted class.
 
     Returns:
-        [n]: at place k − 1 that of the k most confident rows; the last is the error of all.
+        [n]: at place k − 1 the errors of the k most confident rows over n; the last is the error of all.
 
     Raises:
         TypeError: texts among the classes of one and numbers among those of the other, or classes of

@@ -13,7 +13,7 @@ from xmcjax import _sparse
 from xmcjax._arguments import whole_number
 from xmcjax.metrics._labels import Truth, as_truth, hits, top_k
 
-# Counts of labels that are made for each of their entries at most; fewer entries are sorted.
+# Most counters per entry with which labels are counted by their own numbers; beyond that they are sorted.
 _APART = 8
 
 
@@ -122,7 +122,7 @@ def by_frequency(Y_true, predictions, k: int, *, frequencies, edges) -> Frequenc
     top = top_k(predictions, truth, k)
     frequencies, edges = _sparse.numbers(frequencies, "frequencies"), _sparse.numbers(edges, "edges")
     least = _n_labels(truth, top)
-    known = truth.n_labels is not None  # of lists of labels, higher ones may not occur
+    known = truth.n_labels is not None  # in lists of label numbers, the last labels may not occur
     if frequencies.ndim != 1 or len(frequencies) < least or (known and len(frequencies) > least):
         raise ValueError(
             f"frequencies: expected one number per label, {least}{'' if known else ' or more'}, found shape "
@@ -158,7 +158,7 @@ def _pairs(Y_true, predictions, k: int) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def _by_label(Y_true, predictions, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(hits, rows where it is predicted, rows where it is true) of each label that is one of the two."""
+    """(hits, rows where it is predicted, rows where it is true) of each label that is true or predicted."""
     pairs = _pairs(Y_true, predictions, k)
     size = max(int(labels.max(initial=-1)) for labels in pairs) + 1
     if size > _APART * sum(map(len, pairs)):

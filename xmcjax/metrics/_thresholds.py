@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from xmcjax import _sparse
 from xmcjax.metrics._labels import as_label_matrix, check_numbers, stored_once
 
-# Scores of which the thresholds are found at a time.
+# Most scores whose thresholds are found at a time.
 _BLOCK = 1 << 18
 
 
@@ -51,7 +51,7 @@ def f1_thresholds(Y_true, predictions) -> np.ndarray:
     begin, true = places.indptr.astype(np.int64), _true(Y, scores)
     counts = np.bincount(Y.indices, minlength=n_labels)
     found = np.full(n_labels, np.inf)
-    # of labels that may have a threshold some at a time, so that the arrays stay small
+    # labels that may have a threshold, some at a time, so that the arrays stay small
     possible = np.flatnonzero((counts > 0) & (begin[1:] > begin[:-1]))
     sizes = begin[possible + 1] - begin[possible]
     for labels, of in _blocks(possible, sizes):
@@ -149,7 +149,7 @@ def _stored(scores) -> sp.csr_array:
     if scores.dtype.kind not in "iuf":
         raise ValueError(f"predictions: expected scores [n, L], found {scores.dtype} {list(scores.shape)}")
     if scores.dtype.kind != "f":
-        scores = scores.astype(np.float64)  # whose order −z turns round
+        scores = scores.astype(np.float64)  # so that −z reverses the order
     check_numbers(scores)
     kept = scores.data != -np.inf
     if kept.all():
