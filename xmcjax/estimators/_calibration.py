@@ -41,7 +41,7 @@ def check(classifier: Any) -> bool:
 
 
 def own_method(classifier: Any) -> str:
-    """The calibration that a fit of this classifier can make, whatever it was given from elsewhere."""
+    """The method of a calibration that a fit of this classifier makes, whatever one it was loaded with."""
     return "sigmoid" if classifier._system == "one-vs-all" else "temperature"
 
 
@@ -71,13 +71,13 @@ def splits_of_one_vs_all(classifier: Any, X, problems: Targets, sample_weight, l
 def of_one_vs_all(
     classifier: Any, X, problems: Targets, options, sample_weight, labels, weights_of, splits: Splits | None
 ) -> Calibration | None:
-    """Of the binary problems of a one-vs-all classifier; None where it is to have none.
+    """The calibration of the binary problems of a one-vs-all classifier; None where it is to have none.
 
     Args:
         classifier: with the options of the calibration.
         X, problems, options, sample_weight: of its training.
         labels: that are trained, or None for all.
-        weights_of: from problems and sample weights to the weights of labels.
+        weights_of: a function of problems and sample weights, which gives the weights of labels.
         splits: of :func:`splits_of_one_vs_all`.
     """
     if splits is None:
@@ -112,12 +112,12 @@ def splits_of_classes(
 ) -> Splits | None:
     """The folds, before anything is trained; None where there is to be no calibration.
 
-    A fold without which there are too few classes to train, because it has all rows of one, is left out: its
+    A fold is left out where too few classes remain without its rows, because it has all rows of one; then its
     rows have no scores.
 
     Args:
         classifier, X, classes, numbers, weight: of :func:`of_classes`.
-        fewest: classes that a training takes.
+        fewest: the fewest classes that a training takes.
 
     Raises:
         ValueError, TypeError: as :meth:`Calibrator.splits`; a splitter that does not fit; no fold is left.
@@ -145,7 +145,7 @@ def splits_of_classes(
 def of_classes(
     classifier: Any, X, classes: np.ndarray, numbers: np.ndarray, weight, splits: Splits | None
 ) -> Calibration | None:
-    """Of a classifier of all classes together; None where it is to have none.
+    """The calibration of a classifier of all classes together; None where it is to have none.
 
     Args:
         classifier: with the options of the calibration and of the training.
@@ -164,7 +164,7 @@ def of_classes(
     if splits is None:
         return None
     parts, failed = [], 0
-    # of a command with a limit of time
+    # the deadline and the statistics of a command that runs this fit
     fold = classifier._checkpoint.of_a_fold() if hasattr(classifier, "_checkpoint") else None
     for number, (train, rows) in enumerate(splits):
         pairwise = classifier.__sklearn_tags__().input_tags.pairwise
@@ -196,7 +196,7 @@ def of_classes(
 
 
 def _known(class_weight: Any, y: np.ndarray) -> Any:
-    """Weights of classes without those that y lacks, which a training refuses."""
+    """Class weights without those of classes that y lacks, which a training would refuse."""
     if not isinstance(class_weight, Mapping):
         return class_weight
     there = set(np.unique(y).tolist())
@@ -204,7 +204,7 @@ def _known(class_weight: Any, y: np.ndarray) -> Any:
 
 
 def _of_all(part: Any, classes: np.ndarray) -> ArrayModel:
-    """The weights of a classifier that may lack classes; of two classes those of the second."""
+    """The weights of all classes, of which a classifier may lack some; of two classes those of the second."""
     coef, bias = part.coef_, part.intercept_
     if len(classes) == 2:
         return ArrayModel(coef, bias)
@@ -220,10 +220,10 @@ def extended(classifier: Any, problems: Targets, made: Calibration | None, new) 
     """The calibration of more problems than a fitted one-vs-all classifier has.
 
     Args:
-        classifier: with what it has of the earlier ones.
-        problems: the earlier and the new ones.
-        made: of the new ones, among all.
-        new: their places, or None for all.
+        classifier: with the calibration of the earlier problems.
+        problems: the earlier and the new problems.
+        made: the calibration of the new problems, with places for all.
+        new: the places of the new problems, or None for all.
     """
     if new is None or made is None:
         return made
@@ -242,10 +242,10 @@ def extended(classifier: Any, problems: Targets, made: Calibration | None, new) 
 
 
 def check_alike(classifier: Any) -> None:
-    """Whether a fitted classifier has a calibration where more labels are to have one.
+    """Checks that a fitted classifier has the calibration that further labels are to have.
 
     Raises:
-        ValueError: it is not so.
+        ValueError: it has another one, or none.
     """
     had = None if classifier.calibration_ is None else own_method(classifier)
     if had != classifier.calibration:

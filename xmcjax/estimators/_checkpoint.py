@@ -27,14 +27,14 @@ from xmcjax.data import (
 from xmcjax.estimators._fit_file import FitFile
 from xmcjax.models import ModelFormatError, ModelMismatchError, check_regular
 
-#: Seconds from one state that is written to the next, at least; the share of the time that may go into it.
+#: EVERY: fewest seconds between two states that are written. SHARE: the largest share of time for writing.
 EVERY, SHARE = 20.0, 0.05
 _RUN, _SPARSE, _DENSE, _OWN = "run.json", "dual.npz", "dual.npy", "states"
 # Files that a run was writing when it was killed.
 _UNFINISHED = re.compile(
     rf"\.({re.escape(_RUN)}|{re.escape(_SPARSE)}|{re.escape(_DENSE)})\.[0-9a-f]{{16}}\.tmp"
 )
-# Bytes of what a run is made of, at most: a few hundred are written.
+# Most bytes of the file that says what a run is made of: a few hundred are written.
 _LONGEST = 1 << 20
 
 
@@ -59,8 +59,8 @@ class Checkpoint:
     """A folder with what a run is made of and the dual variables that it has reached.
 
     Each file is written whole or not at all. Dual variables that are read are brought into the dual set by
-    the solver, and what comes out is certified anew: a state that is old, or of the wrong run, costs time and
-    no more. Those of another run are refused all the same.
+    the solver, and its solution is certified anew: a state that is old, or of the wrong run, only costs time.
+    States of another run are refused all the same.
 
     Args:
         folder: made when there is something to write.
@@ -87,7 +87,7 @@ class Checkpoint:
         self._due, self._begun = time.monotonic() + EVERY, False
 
     def check(self, resume: bool) -> None:
-        """Whether the folder may be used; nothing is written. :meth:`begin` asks too.
+        """Checks that the folder may be used; nothing is written. :meth:`begin` checks it too.
 
         Args:
             resume: whether there may be a state.
@@ -112,7 +112,7 @@ class Checkpoint:
                 raise ModelFormatError(self.folder, expected, f"one that holds something else: {path.name}")
 
     def check_run(self, resume: bool) -> None:
-        """:meth:`check`, and whether a state that is there is of this run, as far as its mark says.
+        """:meth:`check`, and a check that a state in the folder is of this run, as far as its mark says.
 
         Raises:
             ModelMismatchError: it is of another run.
@@ -123,7 +123,7 @@ class Checkpoint:
             self._compare(_read_mark(self.folder / _RUN))
 
     def begin(self, resume: bool) -> bool:
-        """Prepares the folder; whether there is a run to go on with.
+        """Prepares the folder; returns whether there is a run to go on with.
 
         Args:
             resume: whether there may be a state.
@@ -147,7 +147,7 @@ class Checkpoint:
         return there
 
     def _is_mark(self, path: Path) -> bool:
-        """Whether a file is of a run, which may have been another one."""
+        """Whether a file is the mark of a run, this one or another."""
         try:
             found = _read_mark(path)
         except ModelFormatError:
@@ -210,12 +210,12 @@ class Checkpoint:
 
     @property
     def every(self) -> float:
-        """Seconds from one state to the next of a solver that writes its own: the first in time."""
+        """Seconds between the states of a solver that writes its own; the first comes by the deadline."""
         left = EVERY if self.deadline is None else self.deadline - time.monotonic()
         return min(EVERY, max(left, 1e-3))
 
     def check_time(self) -> None:
-        """Of a solver that writes its own states.
+        """Ends the run of a solver that writes its own states, when its time is over.
 
         Raises:
             OutOfTimeError: the time of the run is over, and there is a state.
@@ -224,12 +224,12 @@ class Checkpoint:
             raise OutOfTimeError
 
     def of_a_fold(self) -> Fold | None:
-        """What a training beside that of the run has of it: the deadline and the statistics."""
+        """What the trainings of folds have of the run: its deadline and its statistics; None without both."""
         nothing = self.deadline is None and self.statistics is None
         return None if nothing else Fold(self.deadline, self.statistics)
 
     def remove(self) -> None:
-        """When the model is complete: removes what the run wrote, and the folder where no more is in it."""
+        """Removes what the run wrote, when the model is complete, and the folder if it is then empty."""
         if not self._begun:
             return
         unfinished = [path for path in self.folder.glob(".*") if _UNFINISHED.fullmatch(path.name)]

@@ -15,7 +15,7 @@ from xmcjax.models import is_trained
 
 
 class Weights(NamedTuple):
-    """Of some binary problems."""
+    """The weights of some binary problems."""
 
     coef: sp.csr_array  #: [m, d], in the dtype of ``coef_``
     intercept: np.ndarray  #: [m]
@@ -28,7 +28,7 @@ class Weights(NamedTuple):
         return is_trained(self.status) & np.isfinite(self.intercept)
 
     def known_alone(self) -> Weights:
-        """Without what problems have that are not known."""
+        """The weights without those of problems that are not :attr:`known`."""
         return self.at(np.where(self.known, np.arange(len(self.status)), -1))
 
     def at(self, places: np.ndarray) -> Weights:
@@ -65,7 +65,7 @@ def weights_of(classifier: Any) -> Weights:
 
 
 def earlier(classifier: Any, problems: Targets) -> Weights:
-    """Of each problem of `problems` what a fitted classifier has for it.
+    """The weights that a fitted classifier has for each problem of `problems`.
 
     Raises:
         ValueError: classes where it has labels of a matrix, or the other way round.
@@ -83,12 +83,12 @@ def earlier(classifier: Any, problems: Targets) -> Weights:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Continued(Init):
-    """Starts from weights that are there, and for the other labels as another initialisation has it.
+    """Starts from the weights that labels have, and as another initialisation does for labels without.
 
     Attributes:
-        base: of the others; of one with a tree the start of the labels next to its root.
+        base: the initialisation of labels without weights; one with a tree starts them as next to its root.
         weights: of all labels.
-        near: whether these are taken to be near to the minimum.
+        near: whether these weights are taken to be near to the minimum.
     """
 
     base: Init

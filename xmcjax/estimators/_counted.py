@@ -1,7 +1,7 @@
 """What counts in a joint problem: rows of weight above 0, and classes that have such a row.
 
-The others are no part of it. A class without such a row keeps its place: its weights are 0 and its intercept
-is −inf, by which prediction knows that it is never predicted.
+Other rows and classes are no part of the problem. A class without such a row keeps its place: its weights are
+0 and its intercept is −inf, by which prediction knows that it is never predicted.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Counted:
     """Rows and classes that count, of n and K.
 
     Attributes:
-        n, classes: of all.
-        rows: numbers of those of weight above 0, ascending, [n']; None for all.
+        n, classes: how many rows and classes there are in all.
+        rows: numbers of the rows of weight above 0, ascending, [n']; None for all.
         places: numbers of the classes that have such a row, ascending, [K'].
     """
 
@@ -51,7 +51,7 @@ class Counted:
         return np.searchsorted(self.places, numbers) if self.empty else numbers
 
     def weights(self, weight: np.ndarray | None) -> np.ndarray | None:
-        """Those of these rows; None where all are 1."""
+        """The weights of the rows that count; None where all are 1."""
         weight = self.of_rows(weight)
         return None if weight is None or np.all(weight == 1) else weight
 
@@ -60,7 +60,7 @@ class Counted:
         return matrix[:, self.places] if self.empty else matrix
 
     def every(self, array: np.ndarray, without: float = 0.0) -> np.ndarray:
-        """Of all classes, [K, …], what is known of those that count; the others have the number `without`."""
+        """An array over the classes that count, filled up to all, [K, …], with the number `without`."""
         if not self.empty:
             return array
         all_of_them = np.full((self.classes, *array.shape[1:]), without, array.dtype)
@@ -68,7 +68,7 @@ class Counted:
         return all_of_them
 
     def every_row(self, array: np.ndarray) -> np.ndarray:
-        """Of all rows, [n, …], what is known of those that count; 0 for the others."""
+        """An array over the rows that count, filled up to all, [n, …], with 0."""
         if self.rows is None:
             return array
         all_of_them = np.zeros((self.n, *array.shape[1:]), array.dtype)
@@ -76,11 +76,11 @@ class Counted:
         return all_of_them
 
     def start(self, alpha: sp.csr_array | None) -> sp.csr_array | None:
-        """Of dual variables [n, K] those that count."""
+        """Those dual variables of [n, K] that count."""
         return None if alpha is None else self.columns(self.of_rows(alpha))
 
     def dual(self, alpha: sp.csr_array) -> sp.csr_array:
-        """Dual variables of what counts as those of all rows and classes, [n, K]."""
+        """Dual variables of the rows and classes that count, filled up to all, [n, K]."""
         counts = np.diff(alpha.indptr)
         if self.rows is not None:
             counts = np.zeros(self.n, np.int64)

@@ -28,11 +28,11 @@ class FitFile:
     lines otherwise. What a system does not know stays null. The columns, in this order:
 
     - run: the commands that wrote to the file, from 0.
-    - fit: 0 is that of all rows, those from 1 are of the folds of a calibration.
+    - fit: 0 is the fit of all rows, those from 1 are the fits of the folds of a calibration.
     - passes: made so far: epochs of a dual solver, outer iterations of multinomial regression, Newton and CG
       steps of kernel regression.
-    - method: of several, the one that made them.
-    - gap: relative duality gap, as the method takes it to be.
+    - method: the method that made them, where a solver has several.
+    - gap: relative duality gap, as the method works it out.
     - objective, gradient_norm: of multinomial and kernel regression, and ‖∇G‖ of the former.
     - residual: of the optimality condition of kernel regression.
     - seconds: since the fit began.

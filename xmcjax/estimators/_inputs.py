@@ -15,7 +15,7 @@ from xmcjax.data import fit_transforms
 from xmcjax.estimators._targets import kind_of_object, refuse_kinds
 
 DTYPES = (np.float64, np.float32)
-# Kinds of values that are no texts or dates; of them scikit-learn refuses what is no real number.
+# Kinds of values that are no texts or dates; among these scikit-learn refuses what is no real number.
 _LEFT = "biufcO"
 _TAGS = (
     "y: expected one class per row or a label matrix of 0 and 1, found {}; "
@@ -43,8 +43,8 @@ def checked_features(estimator, X, *, reset: bool = False) -> Any:
 def checked_data(estimator, X, y, *, multi_output: bool = False, reset: bool = True) -> tuple[Any, Any]:
     """As :func:`checked_features`, and the targets: a class vector, or a label matrix where `multi_output`.
 
-    With `reset` the estimator forgets what it knew of features, but for the names of the transforms that its
-    model had: these are fitted on X anew, and X is what they make of it.
+    With `reset` the estimator forgets what it knew of features, except the names of the transforms that its
+    model had: these transforms are fitted on X anew and applied to it.
 
     Raises:
         TypeError, ValueError: as there; lists of tags, a masked array, a frame that is not collected or a
@@ -157,7 +157,7 @@ def checked_targets(y) -> Any:
 
 
 def _refuse_mixtures(y, array: np.ndarray) -> None:
-    """Of a class vector: what NumPy takes for texts beside texts in a list, and no date."""
+    """Refuses a class vector with values that NumPy turns into texts beside texts, or with a missing date."""
     if array.dtype.kind in "US" and isinstance(y, (list, tuple)):
         row = next((i for i, value in enumerate(y) if not isinstance(value, (str, bytes))), None)
         if row is not None:
@@ -170,7 +170,7 @@ def _refuse_mixtures(y, array: np.ndarray) -> None:
 
 
 def _refuse_objects(classes: np.ndarray) -> None:
-    """Of classes that are objects, [n]: all but texts, which are the one kind that has no other dtype."""
+    """Refuses classes that are objects, [n], except texts, the one kind that has no other dtype."""
     refuse_kinds(classes, "y", "row")
     kind = kind_of_object(classes[0]) if len(classes) else "texts"
     if kind in ("numbers", "truth values"):
@@ -178,7 +178,7 @@ def _refuse_objects(classes: np.ndarray) -> None:
 
 
 def _refuse_object_matrix(matrix: np.ndarray) -> None:
-    """Of a label matrix of objects, which holds no texts: all of them."""
+    """Refuses any label matrix of objects, which holds no texts."""
     for row, values in enumerate(matrix):
         for value in values:
             if kind_of_object(value) is None or value not in (0, 1):

@@ -231,7 +231,7 @@ class KernelChainClassifier(BaseEstimator):
 
         predicted = self.predict(X)
         truth = _joined_labels(y, np.array([len(labels) for labels in predicted]))
-        return micro_f1(truth, np.concatenate(predicted))  # of one label for each position
+        return micro_f1(truth, np.concatenate(predicted))  # the accuracy, with one label per position
 
     def _scores(self, X) -> tuple[np.ndarray, np.ndarray]:
         from xmcjax.linops import check_features

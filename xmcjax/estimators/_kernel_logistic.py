@@ -196,7 +196,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         residual = self._fit_in(dtype, data)
         loose = dtype == np.float32 and self.tol > LEAST_TOLERANCE
         if self.status_ != Status.CONVERGED and loose:
-            # such a tolerance allows float32 in places where it may not be reached after all
+            # float32 was allowed for such a tolerance, but may not reach it after all
             wider, dtype = training(self, X, y, sample_weight, widen=True, tol=0.0)
             if wider.widened:
                 data, residual = wider, self._fit_in(dtype, wider)

@@ -19,11 +19,11 @@ from xmcjax._range import check_norms, check_range, largest
 from xmcjax.estimators._counted import LOWEST
 from xmcjax.estimators._targets import class_numbers
 
-# Of the free memory of a device, for kernel matrices: a fit in float64 takes half as much again.
+# Largest part of a device's free memory for kernel matrices: a fit in float64 takes half as much again.
 _PART = 1 / 3
-# What takes less of it.
+# What takes less memory, for errors.
 _SMALLER = "a smaller memory or rank, "
-# Numbers of features that are looked at together, in float64.
+# Values of features that are converted to float64 at a time.
 _NUMBERS = 1 << 20
 LOSSES = ("zero_one", "taxonomy", "parent")
 SHARES = ("class", "all", "level", "subtree")
@@ -31,7 +31,7 @@ SHARES = ("class", "all", "level", "subtree")
 
 @contextlib.contextmanager
 def computing(dtype: Any) -> Iterator[None]:
-    """In the precision of the data; where the device is full one sentence says so."""
+    """A context in the precision of the data, in which a full device raises an error of one sentence."""
     from xmcjax import _device_memory
     from xmcjax.lanes import precision
 
@@ -75,8 +75,8 @@ class Training(NamedTuple):
     tree: Hierarchy | None
     weight: np.ndarray | None  #: [n]
     scale: float  #: Σ_j Var[x_j] / d; 1 for given products
-    widened: bool  #: whether features in float32 are in float64, in which products have enough digits
-    counted: np.ndarray  #: numbers of the classes with a row of weight above 0, ascending; in a tree of all
+    widened: bool  #: whether float32 features became float64, in which products have enough digits
+    counted: np.ndarray  #: numbers of the classes with a row of weight above 0, ascending; in a tree all
 
     @property
     def without(self) -> np.ndarray:
@@ -107,7 +107,7 @@ def spread(X, weight: np.ndarray | None, inverted: bool) -> float:
     size = largest(X)
     if size == 0:
         return 1.0
-    # about the mean, because a difference of squares has no digits left where that is large
+    # about the mean, because a difference of squares has no digits left where the mean is large
     about = 0.0
     if sp.issparse(X):
         X = _sparse.canonical_csr(X)
@@ -127,7 +127,7 @@ def spread(X, weight: np.ndarray | None, inverted: bool) -> float:
             about += of_row @ np.einsum("ij,ij->i", rest, rest)
             rounding += of_row @ rest
         squares = about + mean @ mean
-    about -= rounding @ rounding  # of the mean
+    about -= rounding @ rounding  # the rounding of the mean
     if not about > (16 * np.finfo(X.dtype).eps) ** 2 * squares:
         return 1.0
     value = float(about) / X.shape[1] * size * size
@@ -138,7 +138,7 @@ def spread(X, weight: np.ndarray | None, inverted: bool) -> float:
 
 
 def points_of(X, weight: np.ndarray | None, kernel, w) -> tuple[Any, float]:
-    """What a kernel is worked out from, and the mean variance of the features, 1 of given products.
+    """What a kernel is worked out from, and the mean variance of the features, 1 for given products.
 
     Raises:
         ValueError: rows whose squared norms overflow, or, for a named kernel without w, a mean variance that
@@ -233,12 +233,12 @@ def groups(share: str | None, tree: Hierarchy | None, n_classes: int) -> np.ndar
 
 
 def labelled(y, weight, tree: Hierarchy | None, inner_labels: bool, likelihood: str) -> tuple[Any, Any, Any]:
-    """The classes, the number of that of each row, and, of labels that may be inner nodes, the classes below.
+    """The classes, the number of each row's class, and, where labels may be inner nodes, the classes below.
 
     Args:
         y: labels of the rows, [n].
         weight: of the rows, [n]; None for ones.
-        tree: of the classes, the leaves of which they are; None for those of y.
+        tree: its leaves are the classes; None for the classes of y.
         inner_labels: whether nodes above the leaves may be labels too.
         likelihood: of which only "softmax" takes inner labels.
 
@@ -255,7 +255,7 @@ def labelled(y, weight, tree: Hierarchy | None, inner_labels: bool, likelihood: 
 
 
 def below(y, tree: Hierarchy) -> tuple[np.ndarray, np.ndarray | None]:
-    """(A class of each row, where a row has several all of them) for labels that may be inner nodes.
+    """(A class of each row; all classes of each row, or None where each has one) for inner labels.
 
     Raises:
         ValueError: a number that is no node of the tree.
@@ -267,7 +267,7 @@ def below(y, tree: Hierarchy) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def ordered(values, tree: Hierarchy | None):
-    """Numbers by node number, or those of a kernel, in the order of ``tree.nodes``; lists as arrays."""
+    """Numbers, or leaves of a kernel, by node number, put in the order of ``tree.nodes``; lists as arrays."""
     import jax
 
     rank = None if tree is None else np.argsort(np.argsort(tree.nodes))
@@ -285,7 +285,7 @@ def _is_list(a) -> bool:
 
 
 def kernel_of(kernels, tree: Hierarchy | None):
-    """The base kernel of a fit: of a hyperparameter one for all functions, or one per function as in v_."""
+    """The base kernel of a fit, with one hyperparameter for all functions, or one per function as in v_."""
     import jax
 
     by_number = np.arange(len(kernels.v)) if tree is None else np.argsort(tree.nodes)
@@ -300,7 +300,7 @@ def kernel_of(kernels, tree: Hierarchy | None):
 
 
 def by_group(values, group: np.ndarray):
-    """Geometric means over the groups, [G], of values or kernel leaves [P]; numbers for all of them."""
+    """Geometric means over the groups, [G], of values or kernel leaves [P]; a number counts for all P."""
     import jax
 
     def means(a):
@@ -318,8 +318,8 @@ def least_expected_loss(u: np.ndarray, probabilities: np.ndarray, loss, tree: Hi
     """Number of the class with the least expected loss, [m] (Seeger 2006, section 8.2 and note 12).
 
     Args:
-        u: what the probabilities are made of, and rise with, in the classes of a row; [m, C]. `LOWEST` for
-            those that are never predicted.
+        u: the scores, [m, C], with which the probabilities of a row's classes rise; `LOWEST` for classes
+            that are never predicted.
         probabilities: [m, C].
         loss: "zero_one"; "taxonomy" or "parent" with a tree; or the loss of each (true, predicted)
             pair of classes, [C, C].
@@ -376,7 +376,7 @@ def warn_of_unconverged(objective, dtype) -> None:
 
 
 def folds_of(folds, data: Training, random_state) -> np.ndarray:
-    """The fold of each row: as given, or so many drawn at random; of rows of weight 0 none is judged.
+    """The fold of each row: as given, or so many drawn at random; rows of weight 0 are not judged.
 
     Raises:
         ValueError: more folds than rows, or one whose training part has one class.

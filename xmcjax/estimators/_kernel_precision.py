@@ -20,17 +20,17 @@ from xmcjax.kernels import RBF, GivenProducts, Kernel, Linear, Matern, Pairs, st
 from xmcjax.lanes import precision
 from xmcjax.linops import host_features
 
-# Fits in single precision to 140 and 1,400 rows of 3 and 35 classes, by RBF and linear kernels, converged
-# where ε √n max s max K̃_ii is below so many tolerances, from the least that such fits have to the largest.
-# Beyond it many ended at max_iter, after ten times the CG steps of double precision, or with a failed line
-# search. Above 0.1 predictions were wrong.
+# Fits in float32 to 140 and 1,400 rows of 3 and 35 classes, by RBF and linear kernels, converged where
+# ε √n max s max K̃_ii is below _ROUNDING times the tolerance, brought between LEAST_TOLERANCE and
+# _MOST_TOLERANCE. Beyond that many ended at max_iter, after ten times the CG steps of float64, or with a
+# failed line search. Above 0.1 predictions were wrong.
 _ROUNDING, LEAST_TOLERANCE, _MOST_TOLERANCE = 20.0, 1e-5, 1e-3
-# And where values of the kernel are rounded by less than this part of the largest. ‖x − x'‖² is the
+# Values of the kernel must also be rounded by less than this part of the largest one. ‖x − x'‖² is the
 # difference of numbers of the size of ‖x − m‖²: two clusters that are far from each other are far from their
 # mean m. Products of features that are tiny underflow.
 _OF_VALUES = 5e-5
-# Rows that are looked at, with the nearest row of each; features that they are filled up to at least; numbers
-# of features that are taken at once.
+# _ROWS: rows whose kernel values are compared, with the nearest row of each. _WIDTH: fewest features that
+# they are filled up to. _NUMBERS: values of features that are taken at once.
 _ROWS, _WIDTH, _NUMBERS = 32, 128, 1 << 20
 
 
@@ -39,9 +39,9 @@ def points_in_precision(
 ) -> tuple[Any, float, np.dtype]:
     """The points of a fit, the scale of their features, and the dtype of both.
 
-    It is that of X, or float64 where K̃α is rounded so much in float32 that a fit would not converge to its
-    tolerance, or values of the kernel so much that it would converge elsewhere. Kernel values that are given
-    are what they are: of them the first matters alone.
+    The dtype is that of X, or float64 where in float32 K̃α is rounded so much that a fit would not converge
+    to its tolerance, or values of the kernel so much that it would converge elsewhere. For kernel values that
+    are given, only the rounding of K̃α matters.
 
     Args:
         X, sample_weight, kernel, w: as of ``points_of``.
@@ -49,7 +49,7 @@ def points_in_precision(
         sigma2: of the intercepts.
         tol: tolerance of the fit; 0 for the least.
         weight: s of the losses of the rows, [n]; None for ones.
-        depth: of the tree of functions, of which a class is the sum of so many.
+        depth: of the tree of functions; a class is the sum of at most so many.
         loadings: B, [C, P], of functions that are mixed.
 
     Raises:
@@ -89,9 +89,9 @@ def _largest(kernel: Kernel, points, there: np.ndarray) -> float:
 def _of_values(kernel: Kernel, points, X, there: np.ndarray) -> float:
     """By how much values of the kernel are rounded, as a part of the largest, between some of the rows.
 
-    It is seen by the same values in float64. Kernels of distances change most between rows that are near each
-    other, and distances are rounded most between those that are far from the mean. Values of the linear
-    kernel have as many digits as K̃α, unless its products underflow.
+    The same values in float64 show it. Kernels of distances change most between rows that are near each
+    other, and distances are rounded most between rows that are far from the mean. Values of the linear kernel
+    have as many digits as K̃α, unless its products underflow.
     """
     if isinstance(kernel, Linear):
         largest = _largest(kernel, points, there)
@@ -105,7 +105,7 @@ def _of_values(kernel: Kernel, points, X, there: np.ndarray) -> float:
         centred, middle = _about_the_middle(X[rows])
         exact = _between(kernel, centred, _norms2(centred), centred @ middle + middle @ middle / 2)
     if not all(np.isfinite(of_one).all() for of_one in [*found, *exact]):
-        return np.inf  # of a kernel of one's own
+        return np.inf  # of a user's own kernel
     # next to values that are 0, rounding does not matter
     return max(
         float(np.max(np.abs(rounded - of_one)) / max(np.max(np.abs(of_one)), np.finfo(np.float64).tiny))

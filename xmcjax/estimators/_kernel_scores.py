@@ -19,9 +19,9 @@ from xmcjax.estimators._kernel_sizes import (
     filled_products,
 )
 
-# Numbers of a part of the scores that prediction makes at once.
+# Most numbers of the scores that prediction makes at once.
 _PART = 1 << 24
-# Of likelihoods that are no softmax: the votes of section 8.1.
+# The links of likelihoods that are no softmax: the votes of section 8.1.
 _LINKS = {"one_vs_rest": ONE_OF}
 
 
@@ -58,18 +58,18 @@ def kernel_scores(kernel: Any, dual_coef: np.ndarray, X: Any) -> np.ndarray:
 
 
 def probabilities_of(u: np.ndarray, likelihood: str) -> np.ndarray:
-    """Probabilities of the classes, [m, C], by their u, which they replace, and the likelihood of the fit."""
+    """Probabilities of the classes, [m, C], from u, which they overwrite, and the likelihood of the fit."""
     return probabilities(_LINKS.get(likelihood, SOFTMAX), u)
 
 
 def log_probabilities_of(u: np.ndarray, likelihood: str) -> np.ndarray:
-    """Their logarithms in the place of u, also of probabilities that are rounded to 0."""
+    """Logarithms of the probabilities, which overwrite u, also where a probability is rounded to 0."""
     u[u <= LOWEST] = -np.inf
     return log_probabilities(_LINKS.get(likelihood, SOFTMAX), u)
 
 
 def _points(kernel: Any, part: Any, filled: bool = False) -> Any:
-    """Rows as the kernel takes them, where they are `filled` with others behind."""
+    """Rows as the kernel takes them; with `filled`, further rows follow that fill up a common size."""
     from xmcjax import kernels
     from xmcjax.linops import Dense
 
@@ -81,7 +81,7 @@ def _points(kernel: Any, part: Any, filled: bool = False) -> Any:
         return kernels.precomputed_test(filled_products(part, training.n) if filled else part, training)
     if not filled:
         return kernels.points(part, like=training)
-    # what the centre adds to sparse rows is another number of entries
+    # subtracting the centre changes how many entries sparse rows have, so that points are filled up again
     return filled_points(kernels.points(filled_features(part), like=training), LEAST_NEW)
 
 

@@ -1,7 +1,7 @@
 """Points with others behind them, so that the programs of kernel machines are compiled for few sizes.
 
-A fit compiles for seconds where one of some hundred rows takes hundredths of one: so the folds of a
-cross-validation share their programs. The points behind have the weight 0 and the coefficients 0.
+Compilation takes seconds where a fit of some hundred rows takes hundredths of a second: with few sizes, the
+folds of a cross-validation share their programs. The points behind have the weight 0 and coefficients of 0.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import numpy as np
 
 from xmcjax._sizes import filled_length, rows_and_entries, with_rows
 
-# Rows of training points and of new ones at least, and rows and numbers of training points from which on they
-# are as they are: matrices and copies take longer than compilation then. Each prediction fills them up.
+# _LEAST, LEAST_NEW: fewest rows that training points and new points are filled up to. _MOST, _NUMBERS: most
+# rows and numbers of training points that are filled up: with more, matrices and copies take longer than
+# compilation. _NUMBERS_EACH_TIME: the same limit for prediction, which fills them up each time.
 _LEAST, LEAST_NEW, _MOST, _NUMBERS, _NUMBERS_EACH_TIME = 128, 16, 4096, 1 << 22, 1 << 18
 
 
@@ -36,9 +37,9 @@ def filled_products(M: np.ndarray, width: int) -> np.ndarray:
 
 
 def may_be_filled(kernel: Any, points: Any, most: int = _NUMBERS) -> bool:
-    """Whether training points behind, which are all in the centre, do no harm.
+    """Whether further training points, which are all in the centre, do no harm behind these.
 
-    A kernel of one's own need not be finite there, where a coefficient of 0 does not help.
+    A user's own kernel need not be finite there, and then a coefficient of 0 does not help.
 
     Args:
         kernel: of :mod:`xmcjax.kernels`.
@@ -97,7 +98,7 @@ def for_prediction(kernel: Any, points: Any) -> Any:
 
     Args:
         kernel: of the points, or of these with others behind.
-        points: that were given.
+        points: the points that were given.
     """
     from xmcjax import kernels
 

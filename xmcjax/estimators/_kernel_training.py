@@ -26,7 +26,7 @@ def training(
 ) -> tuple[Training, Any]:
     """The data, and their dtype: that of X, with `widen` float64 where K̃α is rounded too much in float32.
 
-    It depends on `tol`, that of the model where it is None, how much that is.
+    How much is too much depends on `tol`; None stands for that of the model.
 
     Raises:
         TypeError, ValueError: as ``fit`` of the model does.
@@ -47,7 +47,7 @@ def training(
     classes, numbers, allowed = labelled(y, weight, tree, model.inner_labels, model.likelihood)
     weights = _row_weights(model, y, weight, tree)
 
-    given = (X, weight, model.kernel, model.w)  # weights of classes are those of losses, and leave the kernel
+    given = (X, weight, model.kernel, model.w)  # class weights change losses, not the kernel
     if widen:
         points, scale, dtype = points_in_precision(
             *given,
@@ -70,7 +70,7 @@ def training(
     data = Training(points, points, numbers, allowed, classes, tree, weights, scale, widened, counted)
     with precision(dtype):
         kernel = base_kernel(model.kernel, model.w, data.scale)
-        # an approximation chooses among the points
+        # not with an approximation, which chooses among the points
         if model.rank is None and may_be_filled(kernel, points):
             data = _of_common_size(data)
     return data, dtype
@@ -102,7 +102,7 @@ def base_of(model: Any, data: Training):
     import jax
 
     base = base_kernel(model.kernel, model.w, data.scale)
-    if not isinstance(model.kernel, str):  # of a fit whose functions had one in common
+    if not isinstance(model.kernel, str):  # hyperparameters [1], which functions had in common
         base = jax.tree.map(lambda a: a[0] if np.shape(a) == (1,) else a, base)
     return ordered(base, data.tree)
 

@@ -19,11 +19,11 @@ def are_labels(y: Any) -> bool:
 class BestLabelScore:
     """``score`` of a classifier that takes class vectors and label matrices."""
 
-    #: whether it takes the latter
+    #: whether it takes label matrices
     _takes_labels = True
 
     def score(self: Any, X, y, sample_weight=None) -> float:
-        """The share of rows whose class is predicted right; of a label matrix, whose best label they have.
+        """The share of rows whose class is predicted right; of a label matrix, that have their best label.
 
         Args:
             X: finite features [n, d], sparse or dense.

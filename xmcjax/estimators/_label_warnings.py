@@ -1,4 +1,4 @@
-"""Warnings of labels without rows; of a one-vs-all fit those of unsolved ones and of what clipping cost."""
+"""Warnings of labels without rows, and, in one-vs-all fits, of unsolved labels and what clipping cost."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 
 def warn_of_empty(empty: int, count: int, stacklevel: int = 4) -> None:
-    """Of labels or classes without rows; to be called by a decorated method, whose caller the warning names.
+    """Warns of labels or classes without rows; called by a decorated method, whose caller the warning names.
 
     Args:
         empty: how many there are; 0 for no warning.
-        count: of all.
+        count: the number of all labels.
         stacklevel: where the caller of the method is.
     """
     if empty:
@@ -29,11 +29,11 @@ def warn_of_empty(empty: int, count: int, stacklevel: int = 4) -> None:
 def warn_of_labels(
     results: list[Any], raised: Any, name: Callable[[int], str], clip: float | None, max_iter: int
 ) -> None:
-    """To be called by a decorated method, whose caller the warnings name.
+    """Warns of labels; called by a decorated method, whose caller the warnings name.
 
     Args:
         results: of the labels.
-        raised: of the summary of the training, whose objectives dropped weights raised.
+        raised: labels whose objectives dropped weights have raised, from the summary of the training.
         name: of a label, by its number.
         clip, max_iter: of the estimator; with a `max_iter` of 0 none was to converge.
     """

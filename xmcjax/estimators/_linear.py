@@ -17,7 +17,7 @@ from xmcjax.estimators._counted import LOWEST
 from xmcjax.estimators._inputs import checked_features, checked_truth
 from xmcjax.estimators._storable import Storable
 
-# Scores that decision_function makes at most, in bytes.
+# Most bytes of scores that decision_function makes.
 _MOST_BYTES = 8 << 30
 
 
@@ -203,7 +203,7 @@ class LinearClassifier(Storable, ClassifierMixin, BaseEstimator):
         return _stored.applied(getattr(self, "transforms_", None), X)
 
     def _in_one_dtype(self, X):
-        """X and the weights. These are checked: ``coef_`` is the user's to change."""
+        """X and the weights in one dtype; the weights are checked, since users may change ``coef_``."""
         coef = _sparse.matrix(self.coef_, "coef_")
         dtype = np.result_type(X.dtype, coef.dtype, np.float32)
         return X.astype(dtype, copy=False), coef.astype(dtype, copy=False)

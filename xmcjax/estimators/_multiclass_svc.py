@@ -229,7 +229,7 @@ class MulticlassSVC(BestLabelScore, Probabilities, LinearClassifier):
             raise ValueError(f"solver: expected auto with a label matrix as y, got {self.solver!r}")
         problems = targets(y)
         classes, n = problems.classes, X.shape[0]
-        check_features(X)  # before one is added
+        check_features(X)  # before the feature of the bias is added
         if sample_weight is not None:
             check_products(C, sample_weight, X.dtype)
         counted, watch, seed = counted_labels(problems.Y, sample_weight), Watch(self, "epoch"), self._seed()

@@ -30,7 +30,7 @@ from xmcjax.estimators._weights import check_products, row_weights
 
 # What takes less of the memory of a device.
 _SMALLER = 'solver="block_newton" (on the CPU), fewer classes, '
-# Features and scores of a problem whose time is compilation.
+# Most values of features and scores of a problem that takes less time than its compilation.
 _SMALL = 1 << 16
 
 
@@ -267,7 +267,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
         self.__dict__.pop("calibration_", None)  # of a model; these scores need none
         value = solution.value
         if len(self.classes_) == 2:
-            # λ/2 ‖W‖² is less without the mean of both, which is not kept
+            # λ/2 ‖W‖² is less without the mean of both weight vectors, which is not kept
             value -= float(np.sum((W[0] + W[1]) ** 2, dtype=np.float64)) / (4 * self.C)
             W, bias = W[1:] - W[:1], bias[1:] - bias[:1]
         self.coef_ = counted.every(columns.every(np.array(W, order="C")))
@@ -285,7 +285,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
 
 
 def _on_the_host(W) -> np.ndarray:
-    """Wᵀ, [K, d]; of weights on a GPU, which turns them faster than the host, in that order in memory."""
+    """Wᵀ, [K, d]; weights on a GPU are transposed there, which is faster than on the host."""
     import jax
 
     from xmcjax._platform import default_platform
@@ -298,8 +298,8 @@ def _on_the_host(W) -> np.ndarray:
 def _of_common_size(X, y, weight):
     """The same problem with n, d and the entries of a CSR X filled up to powers of two.
 
-    Rows of weight 0 and features of value 0 change no minimum. Programs are compiled for sizes: so the folds
-    of a cross-validation share them, and most other small problems.
+    Rows of weight 0 and features of value 0 change no minimum. Programs are compiled for each size: with few
+    sizes, the folds of a cross-validation and most other small problems share them.
 
     Args:
         X: [n, d], CSR or an array.

@@ -16,7 +16,7 @@ def parameters_of(meta: Mapping[str, Any]) -> dict[str, Any]:
 
     losses = {name: type(loss) for name, loss in MARGIN_LOSSES.items()}
     weighting = meta["weighting"] or {}
-    # the directory of a start is not kept, its hash is
+    # meta data keep the hash of a pretrained start, not its directory
     init = meta["init"] if meta["init"]["name"] != "pretrained" else {"name": "mean_separating"}
     return dict(
         loss=_entry(losses, meta["loss"]),

@@ -379,7 +379,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
     @property
     def _link(self):
         logistic = getattr(self.loss, "name", self.loss) == "logistic"
-        # of the loss of the fit, whatever the argument is now
+        # by the loss of the fit, whatever the argument is now
         if not (self._calibrated or getattr(self, "_fitted_logistic", logistic)):
             return None
         if getattr(self, "_form", "classes") != "classes":
@@ -472,7 +472,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
             nothing = np.zeros(0, np.int64), np.zeros(0, dtype)
             rows = [(r.indices, r.values) if r is not None else nothing for r in results]
             coef = sp.csr_matrix(_sparse.stacked(rows, shape[1]).astype(dtype, copy=False))
-            coef = coef if before is None else sp.csr_matrix(coef + before.coef)  # a row is of one of them
+            coef = coef if before is None else sp.csr_matrix(coef + before.coef)  # each row is in one of them
         status[places] = [result.status for _, result in made]
         trained = is_trained(status)
         if problems.form == "classes" and not trained.any():

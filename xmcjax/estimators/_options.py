@@ -35,7 +35,7 @@ _GAP = Option(
     Real(above=0),
     more="The objective is then above its minimum by no more than that part of it",
 )
-#: Of the SVMs over all classes at once.
+#: The calibration of the SVMs over all classes at once.
 CALIBRATION = Option(
     "calibration",
     "how scores become probabilities",
@@ -159,5 +159,5 @@ KERNEL = table(
         Option("random_state", "seed of folds and of draws", None, Whole(0), optional=True, flag_default=0),
     ]
 )
-#: By the name of the system.
+#: The options by the name of the system.
 OPTIONS = {"multiclass": MULTICLASS, "multinomial": MULTINOMIAL, "top-k": TOP_K, "kernel": KERNEL}

@@ -24,8 +24,8 @@ class Probabilities:
         After a fit of a label matrix they are those of the labels, [n, L]: of `OneVsAllClassifier` each label
         by itself, of the others the softmax over all labels, so that rows sum to 1 as well.
 
-        With a calibration z is a z + b in them. Of classes that were trained one by one these are log-odds,
-        and as exactly one class holds, its probability is in proportion to e^{a z + b}.
+        With a calibration, a z + b takes the place of a score z. For classes trained one by one it is their
+        log-odds; since a row has exactly one class, each probability is in proportion to e^{a z + b}.
 
         Raises:
             ValueError: as :meth:`decision_function`.
@@ -38,7 +38,7 @@ class Probabilities:
         return log_probabilities(*self._link_and_scores(X))
 
     def _link_and_scores(self, X) -> tuple[str, np.ndarray]:
-        """How scores become probabilities, and those of all classes, [n, K], which nobody else has."""
+        """How scores become probabilities, and the scores of all classes, [n, K], to be overwritten."""
         scores = self.decision_function(X)  # type: ignore[attr-defined]
         calibration = getattr(self, "calibration_", None)
         if calibration is not None:

@@ -21,7 +21,7 @@ from xmcjax.estimators._calibration import own_method
 from xmcjax.models import Calibration, LinearModel, ModelFormatError, Names, ShardWriter, is_trained
 
 #: What meta data say of the training that no attribute of a classifier does: the fingerprint of its data, the
-#: dtype of those of a kernel model, and how many columns a second source of features had.
+#: dtype of the data of a kernel model, and how many columns a second source of features had.
 _OF_TRAINING = ("data", "data_dtype", "more_features")
 
 
@@ -41,10 +41,10 @@ class Labels:
 
 
 def labels_of(classifier) -> Labels:
-    """Every class a label, of the name of the class; those of a label matrix are numbers.
+    """The labels of a model: one per class, which has its name; labels of a label matrix are numbers.
 
-    Of a classifier whose model numbered its classes they are the numbers of the labels, of which the model
-    may have more; classes that are no such numbers any more have their names.
+    Where the model of a classifier numbered its classes, the classes are numbers of labels, and the model may
+    have further labels; classes that are no such numbers any more have their names.
     """
     features = getattr(classifier, "feature_names_in_", None)
     features = None if features is None else tuple(map(str, features))
@@ -88,9 +88,9 @@ def save(
     bias = np.asarray(classifier.intercept_, np.float64)
     count = rows.shape[0]
     status = np.broadcast_to(getattr(classifier, "status_", Status.CONVERGED), count)
-    # what is known of each label by itself; of a joint problem in `fit` below
+    # what is known of each label by itself; what is known of a joint problem goes into `fit` below
     by_label = np.ndim(classifier.n_iter_) > 0
-    # of a joint problem all labels are trained but those without rows
+    # in a joint problem all labels are trained except those without rows
     without = Status.NONFINITE if by_label else Status.NO_POSITIVES
     status = np.where(np.isneginf(bias) & is_trained(status), without, status)
     steps = np.broadcast_to(classifier.n_iter_ if by_label else 0, count).astype(np.int64)
@@ -204,7 +204,7 @@ def load(kind: type, path: str | os.PathLike[str]):
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ModelFormatError(where, f"parameters of {kind.__name__}", str(error)[:200]) from error
     try:
-        job_count(getattr(classifier, "n_jobs", None))  # of each prediction
+        job_count(getattr(classifier, "n_jobs", None))  # which each prediction asks for
     except (TypeError, ValueError) as error:
         found = repr(classifier.n_jobs)[:40]
         raise ModelFormatError(where, "parameters.n_jobs as a number of threads", found) from error
@@ -258,7 +258,7 @@ def _fill(classifier, model: LinearModel, form: str) -> None:
     calibration = model.calibration()
     if calibration is not None or hasattr(classifier, "calibration"):
         classifier.calibration_ = None if calibration is None else calibration.at(rows)
-    if calibration is not None:  # which need not be one that a fit makes
+    if calibration is not None:  # its method need not be one that a fit makes
         told = meta.get(CALIBRATED)
         method = told.get("method") if isinstance(told, dict) else calibration.method(meta)
         classifier._loaded_calibration = classifier.calibration_, method
@@ -278,7 +278,7 @@ def remember(classifier, meta: Mapping[str, Any]) -> None:
 
 
 def without_data(classifier) -> None:
-    """Forgets of what data the weights are, since there are others."""
+    """Forgets the fingerprint of the training data, since weights of other data were added."""
     known = getattr(classifier, "_of_training", {})
     if "data" in known:
         classifier._of_training = {key: value for key, value in known.items() if key != "data"}
@@ -292,7 +292,7 @@ def applied(transforms: Transforms | None, X):
 def _of_calibration(classifier, calibration: Calibration) -> dict[str, Any]:
     """Method and folds of the calibration that a classifier has, whatever its argument is now.
 
-    The folds are None of what else stands for them, which the parameters have.
+    The folds are None where `cv` is no number; then the parameters have it.
     """
     loaded, method = getattr(classifier, "_loaded_calibration", (None, None))
     cv = getattr(classifier, "cv", None)

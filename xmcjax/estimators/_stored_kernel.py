@@ -115,7 +115,7 @@ def _made(kind: type, meta, arrays, names: Names, transforms):
             f"expected {meta['n_features']} features of {meta['dtype']}, found {width}, {alpha.dtype}"
         )
     if isinstance(points, Points) and not points.norms2.shape == points.offset.shape == (points.n,):
-        # one number would do for all points until those that fill them up come behind
+        # a single number would pass for all points until further points fill them up
         found = f"{list(points.norms2.shape)}, {list(points.offset.shape)}"
         raise ValueError(f"expected a norm and an offset of each of {points.n} points, found {found}")
     if not np.isfinite(alpha).all():

@@ -124,7 +124,7 @@ def class_numbers(y, sample_weight: np.ndarray | None = None) -> tuple[np.ndarra
         classes, number = counted
     else:
         classes, number = np.unique(y, return_inverse=True)
-        # each class twice: where most classes have one row, as is usual here, it warns of a regression
+        # each class twice: where most classes have one row, as is usual here, the check warns of regression
         check_classification_targets(np.repeat(classes, 2))
     present = number if sample_weight is None else number[sample_weight > 0]
     if np.count_nonzero(np.bincount(present)) < 2:
@@ -133,7 +133,7 @@ def class_numbers(y, sample_weight: np.ndarray | None = None) -> tuple[np.ndarra
 
 
 def _counted(y: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """What ``np.unique`` makes of whole numbers, without an order of them; None where they are far apart."""
+    """What ``np.unique`` makes of whole numbers, without sorting them; None where they are far apart."""
     if y.dtype.kind not in "iu" or not len(y):
         return None
     low, high = int(y.min()), int(y.max())

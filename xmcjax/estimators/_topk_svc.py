@@ -30,8 +30,8 @@ from xmcjax.estimators._weights import check_products, row_weights
 
 KERNELS = ("linear", "precomputed")
 TOL, SMOOTHING = Real(above=0), Real(least=0)
-# Instances whose inner products are factorised before training, which takes less than a second, and the part
-# of the largest eigenvalue that negative ones may have by rounding.
+# _FACTORISED: most instances whose inner products are factorised before training, which takes less than a
+# second. _ROUNDING: largest size of negative eigenvalues by rounding, as a part of the largest eigenvalue.
 _FACTORISED, _ROUNDING = 2048, 1e-4
 
 
@@ -247,9 +247,9 @@ class TopKSVC(Probabilities, LinearClassifier):
         return self
 
     def _solve(self, X: Any, y, k, C, gamma, weight, classes, counted: Counted, tol, max_iter, seed):
-        """(weights of the classes that count, the bias last; the columns that they are of, [m, d']).
+        """(Weights of the classes that count, [m, d'], the bias last; the columns of X that they are for).
 
-        With a kernel these are coefficients of all rows.
+        With a kernel the weights are coefficients of all rows.
         """
         import jax
 
@@ -320,13 +320,13 @@ class TopKSVC(Probabilities, LinearClassifier):
 
 
 def _check_semidefinite(K: np.ndarray) -> None:
-    """ValueError for products that no features have; those of some instances are like those of all."""
+    """Raises ValueError for products that no features have; of many instances, only some are checked."""
     some = np.linspace(0, len(K) - 1, min(len(K), _FACTORISED)).astype(int)
     part = K[np.ix_(some, some)].astype(np.float64)
     part = (part + part.T) / 2
     rounding = max(_ROUNDING, len(part) * float(np.finfo(K.dtype).eps)) * np.abs(part).sum(axis=1).max()
     if not 0 < rounding < np.inf:
-        return  # of zeros alone; or training names the place
+        return  # all are 0; or some are not finite, and training names them
     with contextlib.suppress(np.linalg.LinAlgError):
         np.linalg.cholesky(part + rounding * np.eye(len(part)))
         return

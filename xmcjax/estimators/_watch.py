@@ -16,7 +16,7 @@ from xmcjax.estimators._checkpoint import Checkpoint, Fold
 
 
 class Watch:
-    """Of one fit; a context while it runs.
+    """The watch over one fit; a context manager while the fit runs.
 
     Args:
         estimator: with the argument ``verbose``. Where a command runs it, the attribute ``_checkpoint`` is
@@ -71,13 +71,13 @@ class Watch:
         self._bar.update(0)
 
     def dual(self, progress: Any) -> None:
-        """Of a dual solver: :class:`xmcjax.solvers._progress.Progress`."""
+        """Takes the progress of a dual solver, a :class:`xmcjax.solvers._progress.Progress`."""
         self.show(progress.passes, gap=progress.gap, method=progress.method)
         if self.checkpoint is not None:
             self.checkpoint.offer(progress.alpha)
 
     def kernel(self, n: int) -> Callable[[Any], None]:
-        """Of the kernel machine, whose first n rows were given: what is called with its state."""
+        """The function that is called with the state of a kernel machine, whose first n rows were given."""
 
         def told(state: Any) -> None:
             steps = int(state.steps[0]) + int(state.cg_steps[0])

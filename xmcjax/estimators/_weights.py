@@ -15,7 +15,7 @@ BALANCED = "balanced"
 
 
 def check_class_weight(value) -> None:
-    """Whether `value` is None, "balanced" or a dict of finite numbers from 0.
+    """Checks that `value` is None, "balanced" or a dict of finite numbers from 0.
 
     Raises:
         ValueError: another text, or another number.
@@ -71,7 +71,7 @@ def class_weights(
         return weights
     given = {key.item() if isinstance(key, np.generic) else key: v for key, v in class_weight.items()}
     known = [kind for kind in classes.tolist() if kind in given]
-    # as scikit-learn has it: of some of the classes alone, y may lack the others
+    # as in scikit-learn: keys that are no classes are refused only where the dict lacks a class, too
     if len(known) < min(len(given), len(classes)):
         raise refusal(next(key for key in given if key not in known))
     for i, kind in enumerate(classes.tolist()):
@@ -109,7 +109,8 @@ def row_weights(
 def label_weights(class_weight: Any, problems: Targets, sample_weight: np.ndarray | None):
     """Weights of the losses of binary problems, a :class:`xmcjax.lanes.LabelWeights`, or None for ones.
 
-    A class weighs in its own problem, with two classes in the one that they share; a label where it is.
+    The weight of a class is that of its rows in its own problem, or, of two classes, in the problem that they
+    share; the weight of a label is that of the rows that have it.
 
     Args:
         class_weight: None; "balanced", of label matrices label by label; or a dict, of classes or numbers of
@@ -147,7 +148,7 @@ def label_weights(class_weight: Any, problems: Targets, sample_weight: np.ndarra
 
 
 def check_products(C: float, weight: np.ndarray, dtype) -> None:
-    """Whether the losses of rows have weights C r_i that the numbers of the solver can hold.
+    """Checks that the numbers of the solver can hold the weights C r_i of the losses of rows.
 
     Args:
         C: above 0.
@@ -170,7 +171,7 @@ def check_products(C: float, weight: np.ndarray, dtype) -> None:
 
 
 def check_label_products(C: float, of_labels: Any, sample_weight: np.ndarray | None, dtype) -> None:
-    """The same of binary problems: the smallest and the largest product of C with both kinds of weights.
+    """:func:`check_products` for binary problems: the extreme products of C with both kinds of weights.
 
     Args:
         C, dtype: of :func:`check_products`.
