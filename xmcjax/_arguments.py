@@ -13,7 +13,7 @@ from xmcjax._cores import usable_cores
 
 # The largest whole number that a compiled program takes.
 _MOST = 2**31 - 1
-# More threads than that no machine has.
+# Most threads that may be asked for: no machine has more.
 MOST_THREADS = 1 << 14
 
 
@@ -52,7 +52,7 @@ def number(name: str, value) -> float:
 
 
 def number_from_0(name: str, value) -> float:
-    """The same of a number that is not below 0; ValueError where it is, or NaN."""
+    """:func:`number` of a value that is not below 0; ValueError where it is, or is NaN."""
     if not (found := number(name, value)) >= 0:
         raise ValueError(f"{name}: expected a number from 0, got {found}")
     return found
@@ -101,7 +101,7 @@ def job_count(value, name: str = "n_jobs") -> int:
 
 
 def refuse_renamed(function, names: dict[str, str], given: Iterable[str]) -> None:
-    """Whether no argument that was given to a function has an old name.
+    """Checks that no argument that was given to a function has an old name.
 
     Args:
         function: for the error; a constructor counts as its class.
@@ -109,7 +109,7 @@ def refuse_renamed(function, names: dict[str, str], given: Iterable[str]) -> Non
         given: names of arguments.
 
     Raises:
-        TypeError: one has; the message gives the new name.
+        TypeError: one has an old name; the message gives the new one.
     """
     given = set(given)
     if found := [f"the argument {old} is now {new}" for old, new in names.items() if old in given]:
@@ -194,7 +194,7 @@ _KINDS = {"i": "numbers", "u": "numbers", "f": "numbers", "b": "truth values", "
 
 
 def kind_of(classes: np.ndarray) -> str:
-    """Of classes that may be compared: True is no other name of 1, nor is "1"."""
+    """The kind of classes, which may be compared within it: True is not the class 1, nor is "1"."""
     if classes.dtype == object:
         kinds = sorted({_kind_of_one(value) for value in classes})
         return " and ".join(kinds) if kinds else "texts"

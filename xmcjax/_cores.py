@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 
-# Multiplications of a product from which it takes all cores: it takes milliseconds.
+# Fewest multiplications of a product that takes all cores: it takes milliseconds.
 _MANY = 1 << 28
 
 _LIMITED = threading.Lock()

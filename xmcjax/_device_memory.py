@@ -13,7 +13,7 @@ import numpy as np
 from xmcjax._memory import size
 from xmcjax._settings import settings_of_programs
 
-# What programs were found to take: even of one that is compiled XLA works it out anew, for milliseconds.
+# Bytes that programs were found to take: XLA would work them out anew, which takes milliseconds.
 _COUNTED: dict[tuple, int | None] = {}
 # How the text of XLA's error begins; JAX has one class for everything that happens on a device.
 _FULL = "RESOURCE_EXHAUSTED: "
@@ -40,7 +40,7 @@ def free_memory(device: Any = None) -> int | None:
     """Bytes that JAX may still take of a device; None for a CPU, and where the device does not tell.
 
     Args:
-        device: None for that of new arrays.
+        device: None for the device of new arrays.
     """
     device = used_device(device)
     if device.platform == "cpu":
@@ -73,7 +73,7 @@ def jitted(function: Callable) -> Any:
 
 
 def _kind(args: Any) -> tuple:
-    """By what a call is known to have been counted: the tree of its arguments, their shapes and places."""
+    """The key under which a call was counted: the tree of its arguments, their shapes and places."""
     leaves, tree = jax.tree.flatten(args)
 
     def of_leaf(a: Any) -> tuple:
@@ -91,7 +91,7 @@ def device_of(tree: Any) -> Any:
 
 
 def check_program(what: str, function: Callable, *args: Any, remedy: str = "", **options: Any) -> None:
-    """That a call fits beside the arrays that are there, where their device tells its memory.
+    """Checks that a call fits beside the arrays that are there, where their device tells its memory.
 
     Args:
         what: takes the memory, such as "a step of lbfgs for 7 classes".
@@ -99,7 +99,7 @@ def check_program(what: str, function: Callable, *args: Any, remedy: str = "", *
         remedy: what would take less, with a comma behind it.
 
     Raises:
-        DeviceMemoryError: it does not.
+        DeviceMemoryError: it does not fit.
     """
     arrays = [leaf for leaf in jax.tree.leaves(args) if isinstance(leaf, jax.Array)]
     device = device_of(arrays)
@@ -117,7 +117,7 @@ def check_program(what: str, function: Callable, *args: Any, remedy: str = "", *
 
 @contextlib.contextmanager
 def explained(what: str, remedy: str = "") -> Iterator[None]:
-    """Where XLA finds the device full inside, which no count foresaw, one sentence says so.
+    """A context in which a full device, which no count foresaw, raises an error of one sentence.
 
     Args:
         what: takes the memory, such as "the fit".
@@ -125,7 +125,7 @@ def explained(what: str, remedy: str = "") -> Iterator[None]:
 
     Raises:
         DeviceMemoryError: a device is full.
-        MemoryError: the CPU's memory is.
+        MemoryError: the memory of the CPU is full.
     """
     try:
         yield
@@ -143,7 +143,7 @@ def explained(what: str, remedy: str = "") -> Iterator[None]:
 
 
 def of_program(compiled: Any) -> int | None:
-    """What :func:`counted` says, of a program that is compiled."""
+    """What :func:`counted` says, for a program that is compiled."""
     count = compiled.memory_analysis()
     if count is None:
         return None
@@ -163,12 +163,12 @@ def held(tree: Any) -> int:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether XLA found too little memory; it raises one class or the other as it fails at once or later."""
+    """Whether XLA found too little memory; which of two errors it raises depends on when it fails."""
     return isinstance(error, jax.errors.JaxRuntimeError | ValueError) and str(error).startswith(_FULL)
 
 
 def without_status(error: BaseException) -> str:
-    """What XLA says of it, in words alone."""
+    """The words of XLA's error, without its status."""
     return str(error).removeprefix(_FULL)
 
 

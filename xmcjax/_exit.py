@@ -40,7 +40,7 @@ def keep_clients() -> None:
 
 
 def leave(ends: Iterable[Future]) -> None:
-    """To be called with what daemon threads promise that nobody waits for any more.
+    """To be called with the futures of daemon threads for which nobody waits any more.
 
     A thread itself does not tell whether it is at work: one whose ``join`` was interrupted calls itself ended
     (Python 3.11 and 3.12).
@@ -72,14 +72,14 @@ def _flush_streams() -> None:
 
 
 def _clients() -> list[Any]:
-    """Of JAX, where it has any. An import at the exit could change the status after Ctrl-C."""
+    """The clients of JAX, if any. An import at the exit could change the status after Ctrl-C."""
     bridge = sys.modules.get("jax._src.xla_bridge")
     begun = getattr(bridge, "backends_are_initialized", None)
     return list(bridge.backends().values()) if bridge is not None and begun is not None and begun() else []
 
 
 def _flush() -> None:
-    """What native libraries have printed, to which ``_exit`` pays no heed."""
+    """Writes out what native libraries have printed, which ``_exit`` would lose."""
     if sys.platform == "linux":
         ctypes.CDLL(None).fflush(None)
 
@@ -87,7 +87,7 @@ def _flush() -> None:
 def _at_exit() -> None:
     if isinstance(getattr(sys, "last_value", None), KeyboardInterrupt):  # which nobody has caught
         keep_clients()
-        if has_left():  # the end that Python has for it
+        if has_left():  # ends as Python ends after Ctrl-C
             _flush_streams()
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.raise_signal(signal.SIGINT)

@@ -14,7 +14,7 @@ def places_of(before: np.ndarray | None, after: np.ndarray | None) -> np.ndarray
     """Where each feature of one order stands in another, [d]; None where all keep their places.
 
     Args:
-        before, after: the raw feature of each, [d]; None for the order of the raw ones.
+        before, after: the raw feature of each feature, [d]; None for the order of the raw ones.
 
     Example:
         >>> places_of(np.array([2, 0, 1]), np.array([0, 1, 2])).tolist()

@@ -1,8 +1,8 @@
 """What a forked process lacks: threads of the process that it comes from.
 
-JAX computes in some, and would wait for them for ever. What needs them says so at once in such a process.
-What needs none works there: ``MulticlassSVC`` and one-vs-all training on the native kernels, and ``predict``
-of linear classifiers. Locks that other threads held are free there.
+JAX computes in such threads, and a forked process would wait for them for ever: there, functions that need
+them raise an error at once. Others work: ``MulticlassSVC`` and one-vs-all training on the native kernels, and
+``predict`` of linear classifiers. Locks that other threads held are free there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class UnlockedCachedProperty(functools.cached_property[T]):
 
 
 class OwnLock:
-    """A lock of an object that can be copied and pickled: it is free there, and in processes that are forked.
+    """A lock of an object that can be copied and pickled: it is free in copies and in forked processes.
 
     What it guards must be whole whenever another thread can run.
     """
@@ -64,13 +64,13 @@ class OwnLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._taken.release()  # of a thread that forked while it had it, that of the other process
+        self._taken.release()  # in a fork while it was held, the lock from before
 
     def __reduce__(self):
         return OwnLock, ()
 
     def set_free(self) -> None:
-        """In a process that was forked just now."""
+        """Makes the lock free, in a process that was forked just now."""
         self._lock = threading.Lock()
 
 

@@ -124,7 +124,7 @@ class Hierarchy:
         return found
 
     def refusal(self, number, *, leaves_only: bool, name: str) -> ValueError:
-        """The error that says of what is no node, or not a leaf, what it is instead.
+        """The error for what is no node, or not a leaf; it says what it is instead.
 
         Args:
             number: of Python, or what else was found in its place.

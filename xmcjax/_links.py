@@ -13,12 +13,12 @@ from xmcjax._systems import FIRST_SYSTEM
 #: classes of which each row has one, trained one by one.
 SOFTMAX, SIGMOID, ONE_OF = "softmax", "sigmoid", "one_of"
 LINKS = (SOFTMAX, SIGMOID, ONE_OF)
-#: The member of the meta data of models with a calibration: their links are of slope z + offset.
+#: The member of the meta data of models with a calibration: their links take slope z + offset.
 CALIBRATED = "calibration"
 
-# Scores that are turned into probabilities at once.
+# Most scores that are turned into probabilities at once.
 _PART = 1 << 15
-# Up to here rows are reduced label by label.
+# Most labels with which rows are reduced label by label.
 _NARROW = 32
 
 
@@ -128,7 +128,7 @@ def _parts(scores: np.ndarray, all_scores: np.ndarray | None) -> Iterator[tuple[
 
 
 def _in_range(z: np.ndarray, every: np.ndarray) -> list[np.ndarray]:
-    """These arrays, once if they are one, with scores of ∞ as large as can be and NaN as −∞."""
+    """The two arrays, or one if they are the same, with ∞ as the largest number and NaN as −∞."""
     distinct = [z] if z is every else [z, every]
     if not (every < np.inf).all():
         most = float(np.finfo(z.dtype).max)

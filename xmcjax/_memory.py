@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 _MEMINFO = Path("/proc/meminfo")
-# Of control groups, the second version and the first; containers see their own.
+# Limits of control groups, of their second version and of the first; containers see their own.
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 

@@ -62,7 +62,7 @@ def _leave_with_the_parent(pipe: int) -> None:
 
 def main(receiving: str, sending: str, cores: str) -> None:
     os.sched_setaffinity(0, parse_cores(cores))
-    # The process that started this one gets them too, and ends this one.
+    # The process that started this one gets these signals too, and ends this one.
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         signal.signal(signal.Signals[name], signal.SIG_IGN)
     inbound, outbound = Connection(int(receiving), writable=False), Connection(int(sending), readable=False)

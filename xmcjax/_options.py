@@ -129,13 +129,13 @@ class Option:
         name: of the argument.
         help: what it is, without a full stop. ``{clip}`` in it stands for the option ``clip``, as an argument
             or as a flag.
-        default: of the argument.
+        default: the default of the argument.
         values: what is allowed; None where an object that is made with the option checks it.
         more: further sentences.
         optional: whether None is allowed too.
-        flag_default: of the flag, where it is another than that of the argument.
-        argument: whether the estimator has it; if not, an object with that field sets it there.
-        command: whether it is a flag too.
+        flag_default: the default of the flag, where it differs from that of the argument.
+        argument: whether it is an argument of the estimator; if not, an object with that field sets it.
+        command: whether it is a flag of the command, too.
     """
 
     name: str

@@ -1,10 +1,10 @@
-"""What is asked of parts of one's own before a solver believes them: what they give somewhere.
+"""Checks of a user's own losses and penalties, by what they give at some points, before a solver runs.
 
 With neighbouring scores a < b, a loss ℓ that is convex in its score and has the slope ℓ' satisfies
 
     ℓ'(a) (b − a)  ≤  ℓ(b) − ℓ(a)  ≤  ℓ'(b) (b − a),
 
-which also a jump of ℓ and a wrong ℓ' violate. Losses with kinks do not.
+which a jump of ℓ and a wrong ℓ' violate as well. A kink of ℓ does not violate it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from xmcjax.penalties import Penalty
 _FIRST, _DISTANCE, _SCORES = -16 + 0.37 / 8, 1 / 8, 256
 # The functions of a loss.
 _PARTS = {"score_value": "value", "score_grad": "slope", "score_curv": "curvature"}
-# Units of rounding of the largest value, by which one may be too small, and the part of a curvature by which
-# the largest that is known may be.
+# _VALUE_ROUNDING: by how many units of rounding of the largest value a value may be below its bound.
+# _CURVATURE_ROUNDING: by which part a curvature may be above `most_curvature`.
 _VALUE_ROUNDING, _CURVATURE_ROUNDING = 4096, 1e-3
 
 
@@ -40,20 +40,20 @@ class _LookedAt(NamedTuple):
 
 
 def check_loss(loss: LaneLoss, dtype: Any, *, least: float = -np.inf) -> None:
-    """Whether a smooth loss is one that a solver can minimise, as far as some scores tell.
+    """Checks that a solver can minimise a smooth loss, as far as some scores tell.
 
-    Those of the C++ kernels are known. Others are looked at from −16 to 16, once for each dtype.
+    Losses of the C++ kernels are known. Others are evaluated from −16 to 16, once for each dtype.
 
     Args:
         loss: ℓ.
         dtype: of the scores, which the setting of ``jax_enable_x64`` allows.
-        least: what values of the loss are to be at least.
+        least: lower bound on the values of the loss.
 
     Raises:
         TypeError: a loss that cannot be hashed, or that cannot be worked out for arrays of any shape in this
             dtype, with its shape and dtype as the result; a `most_curvature` that is no number.
-        ValueError: NaN, a value below `least`, one that is not convex, or a `most_curvature` that is less
-            than a curvature.
+        ValueError: NaN, a value below `least`, a loss that is not convex, or a `most_curvature` that is
+            less than a curvature.
     """
     if loss.native is not None:
         return
@@ -62,7 +62,7 @@ def check_loss(loss: LaneLoss, dtype: Any, *, least: float = -np.inf) -> None:
 
 
 def check_penalty(penalty: Penalty, dtype: Any) -> None:
-    """Whether a penalty of one's own can be compiled, as a loss can; arguments and TypeError likewise."""
+    """Checks that a user's own penalty can be compiled; arguments and TypeError as in :func:`check_loss`."""
     if penalty.native is not None:
         return
     check_hashable("penalty", penalty)
@@ -73,7 +73,7 @@ def check_penalty(penalty: Penalty, dtype: Any) -> None:
 
 
 def check_hashable(kind: str, part: Any) -> None:
-    """Whether a part of one's own is what JAX may compile for: objects that are equal behave alike.
+    """Checks that JAX may compile for a user's own loss or penalty: equal objects behave alike.
 
     Args:
         kind: what it is, for the error.
@@ -121,7 +121,7 @@ def _check(loss: LaneLoss, dtype: np.dtype, least: float) -> None:
 
 
 def _check_numbers(loss: LaneLoss, seen: _LookedAt, least: float) -> None:
-    # derivatives beside an infinite value are none
+    # where the value is infinite, there are no derivatives
     inside = np.isfinite(seen.value)
     wrong = {
         "value": np.isnan(seen.value),
@@ -147,7 +147,7 @@ def _check_convex(loss: LaneLoss, seen: _LookedAt) -> None:
         rises = np.diff(value, axis=0)
         steps = np.diff(seen.scores, axis=0) * np.stack([slope[:-1], slope[1:]])
         sizes = np.abs(value[:-1]) + np.abs(value[1:]) + np.abs(steps).sum(axis=0)
-        # of the numbers of a step, and of larger ones that a formula may be made of
+        # rounding of the numbers of a step, and of larger ones that a formula may be made of
         eps = float(np.finfo(value.dtype).eps)
         rounding = np.sqrt(eps) * sizes + 1e3 * eps * np.max(sizes, where=np.isfinite(sizes), initial=0.0)
         excess = np.maximum(steps[0] - rises, rises - steps[1]) - rounding
@@ -167,7 +167,7 @@ def _check_convex(loss: LaneLoss, seen: _LookedAt) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _looked_at(loss: LaneLoss) -> _LookedAt:
-    """In float64, where a formula that overflows far away does not here; a formula of float32 in that."""
+    """The loss in float64, in which formulas overflow only farther out; in float32 if its formula is that."""
     with jax.ensure_compile_time_eval(), jax.enable_x64(True):
         try:
             seen = _looked_at_in(loss, np.float64)
@@ -198,14 +198,14 @@ def _parts(loss: LaneLoss, scores, targets):
 
 
 def _check_arrays(loss: LaneLoss, dtype) -> None:
-    """Whether a loss gives arrays like those of its scores."""
+    """Checks that a loss gives arrays like those of its scores."""
     scores, targets = _scores(loss, dtype)
     for name, part in _PARTS.items():
         check_shape(f"loss {_name(loss)}", part, scores, getattr(loss, name), targets)
 
 
 def check_shape(name: str, part: str, like: Any, function: Callable, *more: Any) -> None:
-    """Whether a function of a part of one's own gives an array like its first argument.
+    """Checks that a function of a user's own part gives an array like its first argument.
 
     Args:
         name: of the part.
@@ -227,7 +227,7 @@ def check_shape(name: str, part: str, like: Any, function: Callable, *more: Any)
 
 
 def _of_own(name: str, part: str, function: Callable, like: Any, *more: Any):
-    """What a function of a part of one's own gives; its errors name the part."""
+    """What a function of a user's own part gives; its errors name the part."""
     try:
         return function(like, *more)
     except Exception as error:
@@ -239,7 +239,7 @@ def _of_own(name: str, part: str, function: Callable, like: Any, *more: Any):
 
 
 def _largest(a: np.ndarray) -> tuple[int, int]:
-    """The place of the largest; of the first target's, where they are equal."""
+    """The place of the largest number; between equal ones, that of the first target."""
     column, row = divmod(int(np.argmax(a.T)), len(a))
     return row, column
 

@@ -1,4 +1,4 @@
-"""Where JAX computes what it is not told otherwise, and solvers that belong on the host.
+"""Where JAX computes unless it is told otherwise, and solvers that belong on the host.
 
 A coordinate ascent visits one row after another: on a GPU each visit is some dozen kernels in a row, on a
 core of the CPU a microsecond. Such solvers take arrays of the host, and keep to the CPU and its native
@@ -81,7 +81,7 @@ def said_of_device(reason: str) -> str:
 
 
 def committed_to_host(tree):
-    """Arrays that stay the CPU's in every later computation; as they are where no other device is about."""
+    """Arrays that stay the CPU's in every later computation; unchanged where there is no other device."""
     if default_backend() == "cpu":
         return tree
     with on_host():

@@ -14,9 +14,11 @@ import numpy as np
 _DROPPED_BITS = np.uint64(42)
 # The least slope, in units of the inverse of the standard deviation of the scores.
 _LEAST = 1e-3
-# Parts of the largest score below which a standard deviation may be what a fit has left open, and rounding.
+# Standard deviations of scores as parts of the largest: below _CLOSE a standard deviation may be what a fit
+# has left open, below _ROUNDING it may be rounding.
 _CLOSE, _ROUNDING = 1e-3, 1e-5
-# Scores that tell something lower the objective by as much, in rows of mean weight, and by such a part of it.
+# Scores tell something where they lower the objective by at least _NATS, in rows of mean weight, and, below
+# _ROUNDING, by at least the part _TOLD of it.
 _NATS, _TOLD = 5.0, 1e-2
 # Scores that are worked on together: arrays of that size stay in a cache.
 _AT_ONCE = 1 << 16
@@ -26,17 +28,17 @@ _ENOUGH = 1e-13
 
 
 class Sigmoids(NamedTuple):
-    """Of some labels, each [B]."""
+    """Slopes and offsets of some labels, each [B]."""
 
     slope: np.ndarray
     offset: np.ndarray
 
 
 def targets(positive: np.ndarray, negative: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(N₊ + 1)/(N₊ + 2) and 1/(N₋ + 2), what rows with and without a label have for 1 and 0.
+    """(N₊ + 1)/(N₊ + 2) and 1/(N₋ + 2), the targets of rows with and without a label in place of 1 and 0.
 
     Args:
-        positive, negative: N₊ and N₋, weights of rows together.
+        positive, negative: N₊ and N₋, the total weights of these rows.
     """
     return (positive + 1) / (positive + 2), 1 / (negative + 2)
 
@@ -48,9 +50,9 @@ def fit_sigmoids(z: np.ndarray, count: np.ndarray, target: np.ndarray) -> Sigmoi
     least a thousandth of the inverse of the standard deviation of z, so that the order of scores is that of
     probabilities.
 
-    Scores that are all but equal and tell nothing, as those of labels without a weight but their bias, differ
-    by rounding: those of another model may lie any number of standard deviations away. Then b is that of
-    a = 0, and a is a thousandth of the inverse of the largest score, which hardly changes a probability.
+    Scores that are all but equal and tell nothing, as those of labels whose only weight is the bias, differ
+    by rounding: scores of another model may lie any number of standard deviations away. Then b is the best
+    for a = 0, and a is a thousandth of the inverse of the largest score, which hardly changes a probability.
 
     Args:
         z: scores, finite, of any magnitude, [B, m].

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-# Of an array, whose squares stay in a cache.
+# Numbers of an array whose squares stay in a cache.
 _NUMBERS_AT_ONCE = 1 << 17
 
 

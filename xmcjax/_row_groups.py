@@ -20,6 +20,6 @@ def groups(indptr: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
 
 
 def groups_of(X: Any, most: int) -> Iterator[tuple[int, int]]:
-    """The same of a matrix, checked CSR or an array [n, d], all of whose places are entries."""
+    """:func:`groups` of a matrix, checked CSR, or an array [n, d], all of whose places are entries."""
     n, d = X.shape
     return groups(X.indptr if sp.issparse(X) else np.arange(n + 1) * d, most)

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-# Rows at most, and features for each of them at least, with which these problems pay.
+# Most rows, and fewest features per row, with which these problems pay.
 _MOST_ROWS, _FEATURES_OF_A_ROW = 512, 4
-# Of a row's own inner product, beside the rounding of a number: so much is added to it, that L is there.
+# Units of rounding of each row's inner product with itself that are added to it, so that L exists.
 _OF_ROUNDING = 100.0
-#: A mean of the curvature of the losses of a row, beside the 1 of the penalty, up to which solvers need few
-#: passes over the features.
+#: Mean of the curvature of the losses of a row up to which solvers need few passes over the features, where
+#: the curvature of the penalty is 1.
 EASY = 20.0
 
 

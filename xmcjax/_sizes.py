@@ -10,13 +10,13 @@ import scipy.sparse as sp
 
 # Parts of a power of two that arrays are filled up to: by an eighth at most where they have many entries.
 _PARTS = 8
-# Numbers of an array up to which it is filled up for a program that takes less time than its compilation, and
-# its fewest rows then.
+# Most numbers of an array that is filled up for a program that takes less time than its compilation, and the
+# fewest rows that it is filled up to.
 _NUMBERS, _ROWS = 1 << 18, 128
 
 
 def filled_length(entries: int, least: int = 1024) -> int:
-    """The length of arrays of so many entries: one of few, and at least so many.
+    """The length that an array of so many entries is filled up to: one of few lengths.
 
     Example:
         >>> filled_length(3), filled_length(5000), filled_length(5600)
@@ -27,7 +27,7 @@ def filled_length(entries: int, least: int = 1024) -> int:
 
 
 def rows_behind(shape: tuple[int, ...]) -> int:
-    """How many rows fill up an array of so many numbers for a program of rows; none where they are many."""
+    """How many rows fill up an array of this shape for a program of rows; 0 where it has many numbers."""
     return filled_length(shape[0], _ROWS) - shape[0] if 0 < np.prod(shape) <= _NUMBERS else 0
 
 
@@ -37,11 +37,11 @@ def repeated(a: np.ndarray, behind: int) -> np.ndarray:
 
 
 def rows_and_entries(X: Any, length: Callable[[int], int]) -> tuple[int, int]:
-    """(the fewest rows, entries in new ones) with which :func:`with_rows` fills the entries of CSR up.
+    """(The fewest rows, entries in new rows) with which :func:`with_rows` fills up the entries of CSR.
 
     Args:
         X: [n, d], CSR or an array.
-        length: to which so many entries are filled up.
+        length: gives the length to which a number of entries is filled up.
     """
     (n, d), entries = X.shape, length(X.nnz) - X.nnz if sp.issparse(X) else 0
     return (n - (-entries // d), entries) if d else (n, 0)

@@ -184,7 +184,7 @@ def is_sparse(X) -> bool:
 
 
 def array(X, name: str) -> np.ndarray:
-    """An array of anything; what :func:`widened` says.
+    """An array of anything, as :func:`widened` makes it.
 
     Raises:
         TypeError: a masked array, or one that JAX traces.
@@ -420,7 +420,7 @@ def _shape(X, name: str) -> tuple[int, int]:
 
 
 def index_type(*sizes: int) -> type[np.signedinteger]:
-    """Of indices that reach such sizes."""
+    """The type of indices that reach such sizes."""
     return np.int32 if max(sizes) <= np.iinfo(np.int32).max else np.int64
 
 

@@ -16,20 +16,20 @@ import scipy.sparse as sp
 from xmcjax import _sparse
 from xmcjax._fork import UnlockedCachedProperty
 
-# Columns are left out where this part of them has no entry, and so many: below that the time of a fit does
-# not change much, or at all.
+# Columns without an entry are left out where they are at least _PART of all columns and at least _LEAST: with
+# fewer of them, the time of a fit does not change much, or at all.
 _PART, _LEAST = 0.5, 4096
-# Where there are so many times as many columns as entries, nothing is made of the size of all columns.
+# Where there are at least _FEW times as many columns as entries, no array has the size of all columns.
 _FEW = 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class UsedColumns:
-    """Those columns that a fit works on.
+    """The columns that a fit works on.
 
     Attributes:
-        width: d, of all columns.
-        numbers: of those that are used, ascending, [d']; None for all of them.
+        width: d, the number of all columns.
+        numbers: the numbers of those that are used, ascending, [d']; None for all columns.
     """
 
     width: int
@@ -37,19 +37,19 @@ class UsedColumns:
 
     @property
     def count(self) -> int:
-        """d', of those that are used."""
+        """d', the number of columns that are used."""
         return self.width if self.numbers is None else len(self.numbers)
 
     @UnlockedCachedProperty
     def _all_places(self) -> np.ndarray:
-        """Of each column among those that are used, [d]; −1 for the others."""
+        """The place of each column among those that are used, [d]; −1 for the others."""
         assert self.numbers is not None
         places = np.full(self.width, -1, np.int32 if self.count < 2**31 else np.int64)
         places[self.numbers] = np.arange(self.count, dtype=places.dtype)
         return places
 
     def _places(self, columns: np.ndarray) -> np.ndarray:
-        """Of these columns among those that are used; −1 for the others."""
+        """The places of these columns among those that are used; −1 for the others."""
         assert self.numbers is not None
         if _FEW * len(columns) > self.width:
             return self._all_places[columns]
@@ -72,7 +72,7 @@ class UsedColumns:
         return _sparse.trusted_csr(type(matrix), parts, (matrix.shape[0], self.count))
 
     def every(self, array: np.ndarray) -> np.ndarray:
-        """Of all columns, [m, d], what is known of these, [m, d']; 0 for the others."""
+        """An array over these columns, [m, d'], filled up to all, [m, d], with 0."""
         if self.numbers is None:
             return array
         all_of_them = np.zeros((len(array), self.width), array.dtype)
@@ -110,5 +110,5 @@ def used_columns(X: Any) -> UsedColumns:
 
 
 def _or_one(numbers: np.ndarray) -> np.ndarray:
-    """Numbers of columns, of which there is to be one."""
+    """Numbers of columns; column 0 where there is none."""
     return numbers if len(numbers) else np.zeros(1, np.int64)
