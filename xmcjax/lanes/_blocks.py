@@ -126,7 +126,7 @@ class _Starts:
         self._positives[lane] = job.positives
         self.tolerance[lane] = job.tolerance
         if job.base is not None:
-            with np.errstate(over="ignore", invalid="ignore"):  # the status of the label reports it
+            with np.errstate(over="ignore", invalid="ignore"):  # the label's status reports an overflow
                 np.multiply(self._in_dtype(job.base), w.dtype.type(job.scale), out=w)
         w[job.indices] += job.values
         self.b0[lane] = job.bias

@@ -87,7 +87,7 @@ class _Certifier:
         self.goes_on = retries and self._takes_paths and self._features.exact
         #: the part of C with which a lane whose steps are short begins again; None where no lane does
         self.first_part: float | None = None
-        exact = self._features.exact and isinstance(self._penalty, L2)  # whether directions here are
+        exact = self._features.exact and isinstance(self._penalty, L2)  # whether directions here are exact
         if retries and not exact and _EASY < self._mean < np.inf:
             self.first_part = _EASY / self._mean
         self._op: LinOp | None = None
@@ -158,7 +158,7 @@ class _Certifier:
 
 
 class Certifier(_Certifier):
-    """With ½ ‖w‖² as the penalty; arguments as of the base."""
+    """The certifier for the penalty ½ ‖w‖²; arguments as of the base."""
 
     def doubts(self, status: int, value: float, gradient_norm: float, active: float) -> bool:
         """Whether the end of a lane is to be looked at; arguments as of the base."""
@@ -168,7 +168,7 @@ class Certifier(_Certifier):
         # rows that leave the loss in the step that it models.
         if self._wrong * active > _ROUNDING:
             return True
-        # Where the loss of one row moves the minimum little, the quadratic model errs little as rows leave.
+        # Where the loss of one row moves the minimum little, the model errs little as rows leave the loss.
         stiff = not self._mean <= _STIFF
         # ‖∇f‖²/2 bounds f − min f, unless the bias is not regularised
         return stiff and (self._r == 0 or gradient_norm * gradient_norm / 2 > GAP * value)
@@ -176,7 +176,7 @@ class Certifier(_Certifier):
     def doubted(self, jobs: Sequence[Job], numbers: dict[str, np.ndarray]) -> list[bool]:
         """Which ends of lanes are to be looked at, also because their weights gain little."""
         positive, negative = np.array([(job.positive_total, job.negative_total) for job in jobs]).T
-        with np.errstate(over="ignore", invalid="ignore"):  # the status of the label reports it
+        with np.errstate(over="ignore", invalid="ignore"):  # the label's status reports an overflow
             alone = of_bias(self._loss, numbers["bias"], positive, negative, self._r)
             # true where features have a small unit, or tell little about the label
             little = alone - numbers["value"] < _GAINED * numbers["value"]
@@ -203,7 +203,7 @@ class Certifier(_Certifier):
 
 
 class PenalisedCertifier(_Certifier):
-    """With another penalty, which has a ``conjugate``; arguments as of the base."""
+    """The certifier for another penalty, which has a ``conjugate``; arguments as of the base."""
 
     def doubts(self, status: int, value: float, gradient_norm: float, active: float) -> bool:
         """Whether the weights at the end of a lane are asked for; arguments as of the base."""

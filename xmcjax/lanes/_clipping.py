@@ -249,7 +249,7 @@ class Raised(NamedTuple):
     unseen: int = 0  #: labels not looked at, although some rise is expected
 
     def with_label(self, label: int, rise: float) -> Raised:
-        """With one label more; its rise is 0 where none is expected, NaN where it was not looked at."""
+        """The counts with one label more, whose rise is 0 if none is expected, NaN if not looked at."""
         if rise == 0:
             return self
         if rise != rise:

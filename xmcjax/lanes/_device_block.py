@@ -125,7 +125,7 @@ class DeviceBlock:
                 self._filled(values[span]),
             )
             self._problem = dataclasses.replace(problem, y=y, tolerance=tolerance, weight=weight)
-            fresh = np.zeros_like(fresh)  # what follows is added
+            fresh = np.zeros_like(fresh)  # the entries that follow are added to the same starts
 
     def _shared_base(self, bases: Sequence[np.ndarray]) -> jax.Array:
         """The vector that starts share, [d, 1], which is sent once."""

@@ -29,7 +29,7 @@ _PASSES = 10
 
 
 class HingeTrainer(Trainer):
-    """With the loss hinge and the penalty ½‖w‖². Native kernels run on the host, whatever the device is."""
+    """Trains labels with the hinge and the penalty ½‖w‖², by native kernels on the host in any case."""
 
     def __init__(
         self, X, Y, sample_weight, label_weights: LabelWeights | None, options: OneVsAll, sink, observe

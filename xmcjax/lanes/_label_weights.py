@@ -103,7 +103,7 @@ class Weighting:
         return cls(name, *propensity_preset(preset))
 
     def weights(self, Y) -> LabelWeights:
-        """Of the labels of a training set, [n, L].
+        """The weights of the labels of a training set, [n, L].
 
         Raises:
             ValueError: fewer than 3 rows, constants that are not positive.

@@ -171,7 +171,7 @@ class Lanes:
         """‖(w, b)‖ of a start; 0 where its scores are too small to leave their rounding."""
         if self._largest_row is None:
             return 0.0
-        with np.errstate(over="ignore", invalid="ignore"):  # the status of the label reports it
+        with np.errstate(over="ignore", invalid="ignore"):  # the label's status reports an overflow
             square = self._square(job)
         of_weights = math.sqrt(max(square, 0.0))
         large = self._largest_row * of_weights + abs(job.bias) > LARGE

@@ -107,7 +107,7 @@ class NewtonTrainer(Trainer):
         begun: dict[int, Job],
     ) -> None:
         together = False
-        waiting: Callable[[], list[Solved]] = list  # of the step before
+        waiting: Callable[[], list[Solved]] = list  # gives the solutions of the step before
         while not self._stop.is_set():
             idle = lanes.idle
             if not together or idle == size:

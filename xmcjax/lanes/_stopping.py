@@ -92,7 +92,7 @@ class StoppingRule:
         """
         negative = np.asarray(negative)
         both = positive + negative
-        with np.errstate(over="ignore", invalid="ignore"):  # the status of the label reports it
+        with np.errstate(over="ignore", invalid="ignore"):  # the label's status reports an overflow
             squares = (
                 both**2 * squared_norms(sums)
                 - 2 * both * negative * (sums @ self.total)
