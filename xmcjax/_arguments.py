@@ -194,7 +194,7 @@ _KINDS = {"i": "numbers", "u": "numbers", "f": "numbers", "b": "truth values", "
 
 
 def kind_of(classes: np.ndarray) -> str:
-    """The kind of classes, which may be compared within it: True is not the class 1, nor is "1"."""
+    """The kind of some classes; only classes of one kind may be compared: True is not 1, nor is "1"."""
     if classes.dtype == object:
         kinds = sorted({_kind_of_one(value) for value in classes})
         return " and ".join(kinds) if kinds else "texts"

@@ -84,7 +84,7 @@ def _kind(args: Any) -> tuple:
 
 
 def device_of(tree: Any) -> Any:
-    """Where the first array of JAX in a tree is; where there is none, the device that is used."""
+    """The device of the first array of JAX in a tree; where there is none, the device of new arrays."""
     arrays = (leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array))
     found = next(arrays, None)
     return used_device() if found is None else next(iter(found.devices()))

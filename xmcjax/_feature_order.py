@@ -22,7 +22,7 @@ def places_of(before: np.ndarray | None, after: np.ndarray | None) -> np.ndarray
     """
     if after is None:
         return before
-    places = np.argsort(after)  # of the raw features
+    places = np.argsort(after)  # places of the raw features
     if before is not None:
         places = places[before]
     return None if np.array_equal(places, np.arange(len(places))) else places

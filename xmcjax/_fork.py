@@ -64,7 +64,7 @@ class OwnLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._taken.release()  # in a fork while it was held, the lock from before
+        self._taken.release()  # after a fork while it was held, the old lock
 
     def __reduce__(self):
         return OwnLock, ()

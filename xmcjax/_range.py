@@ -72,5 +72,5 @@ def check_norms(X, dtype) -> None:
     size = largest(X)
     if size * size * X.shape[1] <= float(np.finfo(dtype).max):
         return
-    with np.errstate(over="ignore"):  # which is what is looked for
+    with np.errstate(over="ignore"):  # an overflow is what is looked for
         check_squared_norms(squared_norms(X, dtype))

@@ -157,7 +157,7 @@ class Checkpoint:
     def _compare(self, found: dict[str, Any]) -> None:
         for key in dict.fromkeys((*self._mark, *found)):  # in the order of the mark
             if key == "--dtype" and key not in found:
-                continue  # of an earlier version, whose hash of the data tells the dtype too
+                continue  # the mark of an earlier version, whose hash of the data tells the dtype too
             if self._mark.get(key) != found.get(key):
                 raise ModelMismatchError(self.folder, key, str(found.get(key)), str(self._mark.get(key)))
 

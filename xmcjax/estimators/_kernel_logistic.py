@@ -452,7 +452,7 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
             start = start if same else None
         watch = Watch(self, "step")
         kept = watch.start()
-        if kept is not None:  # of this command, with the same data and hyperparameters
+        if kept is not None:  # a state of this command, with the same data and options
             start = kept
         start = None if start is None else data.filled(start)[..., None]
         limits, begun = self._limits(data), kernel_multinomial.init(problem, start)

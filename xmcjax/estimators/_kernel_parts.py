@@ -127,7 +127,7 @@ def spread(X, weight: np.ndarray | None, inverted: bool) -> float:
             about += of_row @ np.einsum("ij,ij->i", rest, rest)
             rounding += of_row @ rest
         squares = about + mean @ mean
-    about -= rounding @ rounding  # the rounding of the mean
+    about -= rounding @ rounding  # corrects the rounding of the mean
     if not about > (16 * np.finfo(X.dtype).eps) ** 2 * squares:
         return 1.0
     value = float(about) / X.shape[1] * size * size
@@ -365,7 +365,7 @@ def remedy(dtype) -> str:
 
 
 def warn_of_unconverged(objective, dtype) -> None:
-    """Where the fits of a criterion did not converge; called by a decorated method."""
+    """Warns where fits of a criterion did not converge; called by a decorated method."""
     if objective.unconverged:
         warnings.warn(
             f"{objective.unconverged} of {objective.fits} fits to the folds did not converge: the criterion "

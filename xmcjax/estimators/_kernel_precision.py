@@ -21,9 +21,9 @@ from xmcjax.lanes import precision
 from xmcjax.linops import host_features
 
 # Fits in float32 to 140 and 1,400 rows of 3 and 35 classes, by RBF and linear kernels, converged where
-# ε √n max s max K̃_ii is below _ROUNDING times the tolerance, brought between LEAST_TOLERANCE and
-# _MOST_TOLERANCE. Beyond that many ended at max_iter, after ten times the CG steps of float64, or with a
-# failed line search. Above 0.1 predictions were wrong.
+# ε √n max s max K̃_ii is below _ROUNDING times the tolerance, clipped to LEAST_TOLERANCE … _MOST_TOLERANCE.
+# Beyond that many ended at max_iter, after ten times the CG steps of float64, or with a failed line search.
+# Above 0.1 predictions were wrong.
 _ROUNDING, LEAST_TOLERANCE, _MOST_TOLERANCE = 20.0, 1e-5, 1e-3
 # Values of the kernel must also be rounded by less than this part of the largest one. ‖x − x'‖² is the
 # difference of numbers of the size of ‖x − m‖²: two clusters that are far from each other are far from their

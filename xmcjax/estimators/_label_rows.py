@@ -23,7 +23,7 @@ class BestLabelScore:
     _takes_labels = True
 
     def score(self: Any, X, y, sample_weight=None) -> float:
-        """The share of rows whose class is predicted right; of a label matrix, that have their best label.
+        """The share of rows that are predicted right; with a label matrix, that have the label predicted.
 
         Args:
             X: finite features [n, d], sparse or dense.

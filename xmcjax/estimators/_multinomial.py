@@ -264,7 +264,7 @@ class MultinomialLogisticRegression(BestLabelScore, Probabilities, LinearClassif
         if solution.status == Status.NONFINITE:
             raise ValueError(f"the objective overflowed: {REMEDY[solution.status]}")
         self._form = "classes"
-        self.__dict__.pop("calibration_", None)  # of a model; these scores need none
+        self.__dict__.pop("calibration_", None)  # of a loaded model; these scores need none
         value = solution.value
         if len(self.classes_) == 2:
             # λ/2 ‖W‖² is less without the mean of both weight vectors, which is not kept

@@ -262,7 +262,7 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
                 raise ValueError(f"X: expected {width} features, as in the last fit, found {X.shape[1]}")
             from xmcjax.estimators._continuation import Continued, earlier
 
-            # of a hinge with dense features Newton's method takes many steps from anywhere but the minimum
+            # with a hinge and dense features, Newton's method takes many steps from anywhere but the minimum
             near = sp.issparse(X) or options.loss.name == "logistic"
             init = Continued(options.init, earlier(self, problems), near)
             options = dataclasses.replace(options, init=init)

@@ -234,7 +234,7 @@ def _fill(classifier, model: LinearModel, form: str) -> None:
     meta, names, status = model.meta, model.names(), model.status.astype(np.int64)
     places = np.arange(model.n_labels)
     if form == "classes" and names.classes is None and meta.get("n_classes") != model.n_labels:
-        places = places[status != Status.NO_POSITIVES]  # of a file that numbers its classes and lacks some
+        places = places[status != Status.NO_POSITIVES]  # the file numbers its classes and lacks some
     classifier.classes_ = places if names.classes is None else names.classes
     if form == "classes" and names.classes is None:
         classifier._n_labels = model.n_labels

@@ -238,7 +238,7 @@ class Grouped(SparseProducts):
     def in_jax(self) -> Csr:
         """The same matrix with products in plain JAX, which can be differentiated in what they multiply."""
         groups, n = self.rows.value.shape[0], self.shape[0]
-        # of rows that begin at the same group only the last has entries
+        # among rows that begin at the same group, only the last has entries
         row = jnp.searchsorted(self.rows.start[:n], jnp.arange(groups, dtype=jnp.int32), side="right") - 1
         row = jnp.broadcast_to(row.astype(jnp.int32)[:, None], (groups, GROUP))
         size = min(CHUNK // GROUP, groups)

@@ -195,7 +195,7 @@ def checked_mask(where, shape: tuple[int, ...]) -> jax.Array | None:
     if where.dtype != bool:
         raise TypeError(f"expected a boolean mask where, got {where.dtype}")
     try:
-        fits = jnp.broadcast_shapes(where.shape, shape) == shape  # of symbols too, as in jax.export
+        fits = jnp.broadcast_shapes(where.shape, shape) == shape  # for symbolic sizes too, as in jax.export
     except ValueError:
         fits = False
     if not fits:

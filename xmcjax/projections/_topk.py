@@ -131,7 +131,7 @@ def _jnp_project(b, radius, rho, *, k: int):
 
     none = jnp.full_like(kth, -1)
     start = jnp.where(skip, 0, following), jnp.where(skip, 1, kth)
-    steps = jnp.zeros_like(kth, jnp.int32)  # of each vector, as in _threshold.search
+    steps = jnp.zeros_like(kth, jnp.int32)  # one count per vector, as in _threshold.search
     carry = (steps, *start, jnp.zeros_like(kth, bool), jnp.full_like(kth, -jnp.inf), (none, none), skip)
     _, t, v, tight, *_ = jax.lax.while_loop(more, body, carry)
 
