@@ -34,7 +34,7 @@ class ArrayModel:
     def __init__(self, coef, intercept=None, status=None, *, copy: bool = True):
         self._coef = coef = _sparse.matrix(coef, "coef")
         if sp.issparse(coef) and (copy or not coef.has_sorted_indices):
-            # what is handed out of the copy, which is checked once, may not be changed
+            # the copy is checked once, so the weights handed out of it must not be changed
             self._coef = _sparse.csr(sp.csr_array(coef, copy=True))
             self._coef.sort_indices()
             for array in (self._coef.data, self._coef.indices, self._coef.indptr):

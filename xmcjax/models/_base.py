@@ -9,14 +9,14 @@ import numpy as np
 
 from xmcjax import _sparse
 
-# A label that the directory does not hold (yet); `xmcjax.solvers.Status` uses the number for a lane
+# The status of a label that the directory does not hold (yet). In `xmcjax.solvers.Status` −1 means a lane
 # that has not taken a step.
 NOT_STORED = -1
-# Of `xmcjax.solvers.Status`, written out because reading a model needs no solver.
+# Members of `xmcjax.solvers.Status`, repeated here so that reading a model does not import the solvers.
 NONFINITE = 4
 NO_POSITIVES = 5
-# The numbers that a stored label may have, −1 where it is of a part that was loaded and saved; a new one of
-# `xmcjax.solvers.Status` needs a new version of the format.
+# The statuses that a stored label may have; −1 occurs in a part of a model that was loaded and saved again.
+# A new member of `xmcjax.solvers.Status` needs a new version of the format.
 STATUSES = range(-1, 7)
 
 
@@ -62,8 +62,8 @@ def check_labels(first: int, last: int, n_labels: int) -> tuple[int, int]:
 
 
 def is_trained(status: np.ndarray) -> np.ndarray:
-    """Which statuses belong to labels with a score: those for which weights were kept. A score of 0
-    for the others would stand above most trained labels, whose scores are mostly negative.
+    """Which statuses belong to labels with a score: those for which weights were kept. If the other labels
+    scored 0, they would rank above most trained labels, whose scores are mostly negative.
 
     Example:
         >>> from xmcjax.solvers import Status

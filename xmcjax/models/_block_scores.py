@@ -13,7 +13,7 @@ import numpy as np
 from xmcjax import native
 from xmcjax._pytrees import pytree
 
-# Labels of which XLA's own kernel for a GPU finds the k best; it sorts fewer than 1,024.
+# Scores of a row among which XLA's top-k kernel for a GPU searches at a time; fewer than 1,024 XLA sorts.
 PIECE = 1024
 
 
@@ -48,8 +48,8 @@ class StoredBlock:
     """Sparse weights of B labels, those of a label side by side, as a model stores them.
 
     Attributes:
-        value, feature: the weights and their features, filled up.
-        indptr: int32 [B + 1], where those of a label begin.
+        value, feature: the weights and their features, padded at the end.
+        indptr: int32 [B + 1], where the weights of each label begin.
         bias: [B].
         n_features: d.
     """
@@ -68,9 +68,9 @@ class DensePart:
 
     Attributes:
         stored: the block.
-        start: int32, the first of the labels in it. Those beyond its end are never predicted.
+        start: int32, place of the first label in that block. Labels beyond its end are never predicted.
         labels: B.
-        entries: that are looked at, no fewer than these labels have.
+        entries: how many stored weights are read from the first label on, at least all of these labels.
     """
 
     stored: StoredBlock
@@ -87,7 +87,7 @@ class DensePart:
     def products(self, rows) -> jax.Array:
         stored = self.stored
         feature, value, label, _ = _entries_of(stored, self.start, self.labels, self.entries)
-        # entries that are none have a feature beyond the last, and places of their own there
+        # padding entries have distinct features beyond the last one, so that they are dropped
         W = jnp.zeros((stored.n_features, self.labels), stored.value.dtype)
         W = W.at[feature, label].set(value, mode="drop", unique_indices=True)
         return rows.matmat(W)
@@ -96,14 +96,14 @@ class DensePart:
 @pytree(data_fields=["value", "label", "begin", "bias"], meta_fields=[])
 @dataclasses.dataclass(frozen=True)
 class FeatureBlock:
-    """Sparse weights of B labels, those of a feature side by side; rows are :class:`SparseRows`.
+    """Sparse weights of B labels, those of a feature side by side.
 
-    A score is the sum of the products of the entries of a row with the weights of their features, in the
-    order of the entries: only pairs that are not zero are read.
+    Rows are :class:`SparseRows` or :class:`RowsInTurns`. A score is the sum of the products of the entries of
+    a row with the weights of their features, in the order of the entries: only non-zero pairs are read.
 
     Attributes:
-        value, label: the weights and their labels in the block, filled up.
-        begin: int32 [d + 1], where those of a feature begin.
+        value, label: the weights and their labels in the block, padded at the end.
+        begin: int32 [d + 1], where the weights of each feature begin.
         bias: [B].
     """
 
@@ -126,7 +126,7 @@ class FeatureBlock:
             return state[1] < rows.turns
 
         def add(state):
-            """The pairs of a turn from `done` on."""
+            """Adds the pairs of a turn from number `done` on, at most `window` of them."""
             scores, turn, done = state
             entry = rows.starts[turn] + jnp.arange(n, dtype=jnp.int32)
             there = entry < rows.starts[turn + 1]
@@ -135,7 +135,7 @@ class FeatureBlock:
             counts = jnp.where(there, self.begin[feature + 1] - first, 0)
             ends = jnp.cumsum(counts, dtype=jnp.int32)
             pair = done + number
-            # whose pair it is; those beyond the last have places of their own beyond the scores
+            # the entry that each pair belongs to; numbers beyond the last pair get places beyond the scores
             source = jnp.searchsorted(ends, pair, side="right", method="scan_unrolled").astype(jnp.int32)
             valid = source < n
             source = jnp.minimum(source, n - 1)
@@ -157,7 +157,7 @@ class SparseRows:
     """The entries of X as they are, for the kernels in CUDA.
 
     Attributes:
-        value, feature: of each entry, filled up.
+        value, feature: of each entry, padded at the end.
         indptr: int32 [n + 1], where the entries of a row begin.
     """
 
@@ -171,15 +171,15 @@ class SparseRows:
 class RowsInTurns:
     """The first entries of all rows of X, then all second ones, and so on, for plain JAX.
 
-    The entries of one turn are of different rows, so that no two pairs of it have the same score, and no sum
-    depends on an order.
+    Turn t holds the t-th entry of each row that has one. No two pairs of a turn add to the same score, so
+    that no sum depends on the order in which the pairs of a turn are added.
 
     Attributes:
-        value, feature, row: of each entry, filled up with at least as many as there are rows.
+        value, feature, row: of each entry, padded with at least as many entries as there are rows.
         starts: int32 [turns + 1] or more, where the entries of a turn begin.
-        turns: int32, entries of the longest row.
+        turns: int32, the number of turns: as many as the longest row has entries.
         n_rows: n.
-        window: pairs of an entry with a weight that are added at once.
+        window: how many pairs of an entry with a weight are added at once.
     """
 
     value: jax.Array
@@ -193,7 +193,7 @@ class RowsInTurns:
 
 @jax.jit
 def by_feature(stored: StoredBlock) -> FeatureBlock:
-    """The same weights by feature; those of one stay in the order of their labels."""
+    """The same weights by feature; the weights of a feature stay in the order of their labels."""
     labels, entries = stored.bias.shape[0], stored.value.shape[0]
     feature, value, label, number = _entries_of(stored, jnp.int32(0), labels, entries)
     feature, order = jax.lax.sort((jnp.minimum(feature, stored.n_features), number), num_keys=1)
@@ -203,8 +203,8 @@ def by_feature(stored: StoredBlock) -> FeatureBlock:
 
 
 def _entries_of(stored: StoredBlock, start, labels: int, entries: int):
-    """(feature, value, label from `start` on, number) of the entries of some labels; filled up with features
-    beyond the last, one for each.
+    """(feature, value, label counted from `start`, number) of the entries of some labels, padded. Each
+    padding entry has a feature of its own beyond the last.
     """
     last = stored.indptr.shape[0] - 1
     indptr = stored.indptr[jnp.minimum(start + jnp.arange(labels + 1, dtype=jnp.int32), last)]
@@ -236,16 +236,16 @@ def merge_topk(rows, block: Block, first, best_scores, best_labels, *, k: int):
     scores = jnp.where(scores > -jnp.inf, scores, -jnp.inf)  # NaN is not among the best
     scores, columns = _best(scores, k)
     labels = jnp.where(scores > -jnp.inf, first + columns, -1)
-    # The earlier labels stand first and topk prefers what stands first: ties go to the lower label.
+    # The best labels so far stand first, and topk prefers the first of equals: ties go to the lower label.
     scores, places = native.topk(jnp.concatenate([best_scores, scores], axis=1), k)
     labels = jnp.take_along_axis(jnp.concatenate([best_labels, labels], axis=1), places, axis=1)
     return scores, labels
 
 
 def _best(scores: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """The k best of each row of scores [n, B], or those of each piece of it, piece after piece.
+    """The k best of each row of scores [n, B], or the k best of each piece of a row, piece after piece.
 
-    The kernel in CUDA takes whole rows, and divides them among its warps itself.
+    The CUDA kernel of this library takes whole rows, and divides them among its warps itself.
     """
     n, labels = scores.shape
     if labels <= PIECE or labels % PIECE or native.topk_by_kernel(scores, min(k, labels)):

@@ -28,7 +28,7 @@ class Calibration:
     """Platt's scaling of the scores of some labels: p_l = σ(slope_l z_l + offset_l).
 
     Attributes:
-        slope: above 0, float64 [m]: the order of the scores of a label is that of its probabilities.
+        slope: above 0, float64 [m], so that the scores and the probabilities of a label have the same order.
         offset: float64 [m].
         shared: whether the label has the numbers that labels with few positive rows share, bool [m].
 
@@ -61,21 +61,21 @@ class Calibration:
 
     @classmethod
     def identity(cls, n_labels: int) -> Calibration:
-        """That changes no score."""
+        """The calibration that changes no score."""
         return cls(np.ones(n_labels), np.zeros(n_labels), np.zeros(n_labels, bool))
 
     def apply(self, scores: np.ndarray, labels: np.ndarray | None = None) -> np.ndarray:
-        """slope z + offset, in float64, finite of scores that are; −inf stays what it is.
+        """slope z + offset, in float64. Finite scores stay finite, and −inf stays −inf.
 
         Args:
-            scores: z, of all labels [n, m].
-            labels: of each score, where the columns are others; −1 for none.
+            scores: z, [n, m] with a column per label, or of the shape of `labels`.
+            labels: the label of each score, −1 for none; None where column l is label l.
         """
         scores, m = _sparse.dense(scores, "scores"), len(self.slope)
         if labels is None and scores.shape[-1:] != (m,) and not (scores.ndim == m == 1):
             raise ValueError(f"scores: expected [n, {m}], found shape {list(scores.shape)}")
         chosen: slice | np.ndarray = slice(None) if labels is None else labels
-        with np.errstate(over="ignore"):  # scores far from those of the fit: the sign is all that counts
+        with np.errstate(over="ignore"):  # of scores far outside those of the fit only the sign counts
             found = np.asarray(self.slope[chosen] * scores + self.offset[chosen], np.float64)
         beyond = np.isinf(found) & np.isfinite(scores)
         if beyond.any():
@@ -83,7 +83,7 @@ class Calibration:
         return found
 
     def at(self, places: np.ndarray) -> Calibration:
-        """Of some of the labels."""
+        """The calibration of some of the labels."""
         return Calibration(self.slope[places], self.offset[places], self.shared[places])
 
     def placed(self, places: np.ndarray, n_labels: int) -> Calibration:
@@ -93,7 +93,7 @@ class Calibration:
         return made
 
     def opposite(self) -> Calibration:
-        """Of the scores with the other sign, whose probabilities are 1 − p."""
+        """The calibration of the scores with the other sign, whose probabilities are 1 − p."""
         return Calibration(self.slope, -self.offset, self.shared)
 
     @classmethod
@@ -102,10 +102,10 @@ class Calibration:
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in _TYPES))
 
     def method(self, meta: Mapping[str, Any]) -> str:
-        """What it is of a model: temperature where scores of classes share a slope, else sigmoid.
+        """The name of the method for a model: temperature where all classes share a slope, else sigmoid.
 
         Args:
-            meta: of the model.
+            meta: the meta data of the model.
         """
         same = len(np.unique(self.slope)) == 1 and not self.offset.any()
         return "temperature" if same and of_classes(meta) else "sigmoid"
@@ -142,8 +142,8 @@ def write_calibration(directory: str | os.PathLike[str], calibration: Calibratio
     """Gives a stored model a calibration; an old one is replaced. Its index has to be made anew.
 
     The file is written first, beside an old one, then the manifest that names it and says its method: a model
-    has the old or the new one, whenever the program is killed. The file of the one before stays until the
-    next time, for those who have the model open.
+    has the old or the new calibration, whenever the program is killed. The file of the previous calibration
+    stays until the next call, for those who have the model open.
 
     Args:
         directory: of a complete linear model.

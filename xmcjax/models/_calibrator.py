@@ -16,9 +16,9 @@ from xmcjax.models._arrays import ArrayModel
 from xmcjax.models._calibration import Calibration
 from xmcjax.models._predict import decision_function
 
-#: Positive rows with a held-out score from which a label has a slope and an offset of its own.
+#: A label with at least this many positive rows that have a held-out score gets its own slope and offset.
 FEW = 10
-# Scores that are held at a time, a dozen arrays of that size in float64.
+# The most scores that are held at a time; a dozen float64 arrays have that size.
 _SCORES = 1 << 20
 
 
@@ -129,10 +129,11 @@ def _check_known(known: np.ndarray, counts: np.ndarray, labels: np.ndarray | Non
 class Calibrator:
     """Platt's scaling of labels, from scores that are held out: p_l = σ(a_l z_l + b_l).
 
-    A label with ten positive rows that have a score minimises the cross-entropy of its own scores over all
-    rows, with (N₊ + 1)/(N₊ + 2) and 1/(N₋ + 2) in place of 1 and 0 and a > 0. Labels with fewer share one
-    such fit over all of their pairs of a row and a label; where none of these is positive, the medians of the
-    others. Only scores of a few labels exist at a time: memory does not grow with rows times labels.
+    For a label with at least ten positive rows that have a score, a > 0 and b minimise the cross-entropy of
+    its scores over all rows, with targets (N₊ + 1)/(N₊ + 2) and 1/(N₋ + 2) in place of 1 and 0. Labels with
+    fewer share one such fit over all of their pairs of a row and a label; where none of these pairs is
+    positive, they take the medians of the labels with a fit. Scores of only a few labels exist at a time:
+    memory does not grow with rows times labels.
 
     Args:
         n_labels: L, of the calibration.
@@ -164,20 +165,20 @@ class Calibrator:
 
     @staticmethod
     def folds(Y, cv: int, labels: np.ndarray | None = None) -> np.ndarray:
-        """The fold of each row, 0 … cv − 1, by turns among the rows that have the same rarest label.
+        """The fold of each row, 0 … cv − 1. Rows with the same rarest label go to the folds in turn.
 
-        Rows of one class each are spread evenly, class by class, and so are the rows of rare labels. The
-        order within a label is drawn, always in the same way.
+        So rows of one class each are spread evenly, class by class, and so are the rows of rare labels. The
+        rows of a label are shuffled first, always in the same way.
 
         Args:
             Y: labels [n, L]; a stored non-zero is a label.
             cv: folds, from 2 to n.
-            labels: that are to be calibrated, numbers; None for all. Where none of these has a row, they
-                stay as they are, as such labels do among others.
+            labels: numbers of those that are to be calibrated; None for all. Labels without a row keep
+                their scores as they are; it is no error if none of `labels` has a row.
 
         Raises:
-            ValueError, TypeError: another number of folds; fewer than two rows; a malformed matrix; rows of
-                two folds for no label of Y, or for none of `labels` although they have rows, so that there is
+            ValueError, TypeError: another number of folds; fewer than two rows; a malformed matrix; no label
+                of Y has rows in two folds, or none of `labels` has although some have rows, so that there is
                 nothing to calibrate by.
         """
         cv, Y = whole_number("cv", cv, 2), _label_matrix(Y)
@@ -210,14 +211,14 @@ class Calibrator:
 
         Args:
             Y, labels: of :meth:`folds`.
-            cv: folds for these; or pairs of numbers of rows, of which no row is held out twice, or held out
-                and trained on in the same pair. Rows that are never held out have no score.
+            cv: the number of folds; or pairs (rows to train on, rows to hold out). No row may be held out
+                in two pairs, or stand on both sides of a pair. Rows that are never held out have no score.
             weight: of the rows, at least 0, [n]; None for ones.
 
         Raises:
-            ValueError, TypeError: as :meth:`folds`; pairs that are none, or that have no rows with a
-                weight; no label of Y that has positive rows on both sides of a pair, or none of `labels`
-                although they have rows.
+            ValueError, TypeError: as :meth:`folds`; malformed pairs, or one without rows of positive
+                weight; no label of Y has positive rows on both sides of a pair, or none of `labels` has
+                although some have rows.
         """
         Y = _label_matrix(Y)
         n = Y.shape[0]
@@ -256,8 +257,8 @@ class Calibrator:
         Args:
             labels: their numbers, [m].
             Y: which rows have them, [n, m]; a stored non-zero is a label.
-            parts: disjoint sets of rows, each with weights of these m labels. A label that they have no
-                weights for, because the other rows did not have it, has no scores there.
+            parts: disjoint sets of rows, each with weights of these m labels. A label without weights in a
+                part, because no row it was trained on had the label, has no scores there.
 
         Raises:
             ValueError, TypeError, IndexError: shapes that do not fit; features or weights that are none; a
@@ -287,7 +288,7 @@ class Calibrator:
             self._fit(labels[some], z.T, Y[:, some].toarray().T != 0, weight)
 
     def _fit(self, labels: np.ndarray, z: np.ndarray, positive: np.ndarray, weight: np.ndarray) -> None:
-        """Of scores [B, n], −∞ where there is none."""
+        """Fits some labels to their scores z [B, n], which are −∞ where there is none."""
         scored, positive = np.isfinite(z) & (weight > 0), positive & (weight > 0)
         z = np.where(scored, z, 0.0)
         count = scored * weight

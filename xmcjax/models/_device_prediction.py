@@ -19,13 +19,14 @@ from xmcjax.models._block_scores import Block, block_scores, merge_topk
 from xmcjax.models._device_weights import DeviceWeights, block_bytes, dense_labels, device_weights
 
 _DEFAULT_ROW_BLOCK = 1 << 16
-# Scores of a block whose places have 32 bits.
+# The most scores of a block, rows times labels: their places must fit into int32.
 _MOST_SCORES = 1 << 30
-# Bytes for a pair of an entry and a weight beside the weight: the score is read and written, 32 at a time.
+# Bytes moved per pair of an entry and a weight, beside the weight: its score is read and written, in
+# accesses of 32 bytes.
 _BYTES_OF_SCORE = 64
-# What could be moved while a GPU begins and ends the kernels of a turn: 50 µs at 4 TB/s.
+# Bytes that a GPU could move while it starts and ends the kernels of a turn: 50 µs at 4 TB/s.
 _BYTES_OF_TURN = 200_000_000
-# Times that dense weights are written or read: zeros, the weights, the product.
+# How often each dense weight is written or read: as a zero, as the weight, and in the product.
 _DENSE_PASSES = 3
 _LEAST_WINDOW, _MOST_WINDOW = 1 << 12, 1 << 20
 
@@ -35,12 +36,12 @@ class Work(NamedTuple):
 
     Attributes:
         n_rows, n_features, n_labels: of the rows and weights.
-        entries: of the rows.
-        turns: entries of the longest row, one of each row being added at a time; 0 by the kernels in CUDA.
-        pairs: of an entry of a row with a weight of the same feature, about.
-        blocks: of rows and of labels, where pairs are added, their numbers multiplied.
-        passes: blocks of rows where weights are made dense.
-        itemsize: bytes of a number.
+        entries: non-zeros of the rows.
+        turns: entries of the longest row, because a turn adds one entry per row; 0 with the CUDA kernels.
+        pairs: about how many pairs of an entry of a row and a weight of the same feature there are.
+        blocks: where pairs are added, the number of blocks of rows times that of blocks of labels.
+        passes: where weights are made dense, the number of blocks of rows.
+        itemsize: bytes per number.
     """
 
     n_rows: int
@@ -55,19 +56,19 @@ class Work(NamedTuple):
 
     @property
     def window(self) -> int:
-        """Pairs to be added at once: about those of a turn, as a power of two."""
+        """How many pairs are added at once: about as many as a turn has, as a power of two."""
         of_turn = int(self.pairs / max(1, self.blocks * self.turns))
         return min(max(1 << of_turn.bit_length(), _LEAST_WINDOW), _MOST_WINDOW)
 
     @property
     def bytes_by_pairs(self) -> float:
-        """That are moved where pairs are added, without what both ways do with the scores."""
+        """Bytes that are moved where pairs are added, beside what both ways do with the finished scores."""
         turns = self.blocks * self.turns + self.pairs / self.window if self.turns else 0
         return self.pairs * (self.itemsize + 4 + _BYTES_OF_SCORE) + turns * _BYTES_OF_TURN
 
     @property
     def bytes_dense(self) -> float:
-        """The same where weights are made dense, and each entry of a row reads those of its feature."""
+        """Bytes that are moved where weights are made dense; each entry reads the weights of its feature."""
         made = self.passes * _DENSE_PASSES * self.n_features
         return float(self.n_labels) * self.itemsize * (made + self.entries)
 
@@ -86,7 +87,7 @@ def topk(
     """As :func:`xmcjax.models.predict_topk`, of checked arguments.
 
     Args:
-        pairs: whether pairs are added, of sparse rows and sparse weights; None where :func:`by_pairs`.
+        pairs: whether pairs of sparse rows and sparse weights are added; None lets :func:`by_pairs` decide.
     """
     check_threads_of_jax()
     plan = _Plan(model, X, dtype, label_block, row_block, threads, pairs)
@@ -97,7 +98,7 @@ def topk(
     ]
     before: collections.deque = collections.deque()
     for blocks in plan.blocks():
-        # One block is computed while the next one is read and sent, or is begun where it is there already.
+        # One block is computed while the next is read and sent, or is started if it is on the device already.
         before.append(best)
         if len(before) > plan.stay:
             jax.block_until_ready(before.popleft())
@@ -116,7 +117,7 @@ def topk(
 def scores(
     model: WeightSource, X, dtype, label_block: int | None, row_block: int | None, threads: int
 ) -> Iterator[tuple[int, int, np.ndarray]]:
-    """(first row, first label, scores) of every block of both."""
+    """(first row, first label, scores) of every pair of a block of labels and a block of rows."""
     check_threads_of_jax()
     plan = _Plan(model, X, dtype, label_block, row_block, threads)
     for blocks in plan.blocks():
@@ -161,7 +162,7 @@ class _Plan:
             self.heights = [rows.shape[0] for rows in self.rows]
 
     def blocks(self) -> Iterator[Iterator[tuple[int, Block]]]:
-        """The blocks of labels, (first label, block), of each that is sent."""
+        """For each block that is sent, the blocks (first label, block) that it is used in."""
         for sent in self._blocks:
             yield sent.by_feature() if self._pairs else sent.parts(self._width, self._entries)
 
@@ -179,7 +180,7 @@ def _work(
     heights: tuple[int, int],
     itemsize: int,
 ) -> Work:
-    """What is known of it beforehand: the weights of the first block stand for all."""
+    """The estimated work: the pairs are extrapolated from the weights of the first block."""
     low, high = model.label_range
     n = X.shape[0]
     of_rows = np.bincount(X.indices, minlength=X.shape[1])

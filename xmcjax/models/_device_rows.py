@@ -13,12 +13,12 @@ from xmcjax import _sparse, linops, native
 from xmcjax._sizes import filled_length
 from xmcjax.models._block_scores import RowsInTurns, SparseRows
 
-# Of a block of rows: their places have 32 bits.
+# A block of rows has fewer entries than this, because their places are int32.
 _MOST_ENTRIES = 1 << 31
 
 
 def filled(values: np.ndarray, length: int, dtype) -> np.ndarray:
-    """Of that length, with zeros behind, and of that dtype; the same array where it is so."""
+    """Values in that dtype, padded with zeros to that length; the same array where nothing changes."""
     if len(values) == length:
         return values.astype(dtype, copy=False)
     longer = np.zeros(length, dtype)
@@ -27,7 +27,7 @@ def filled(values: np.ndarray, length: int, dtype) -> np.ndarray:
 
 
 def spans(n: int, height: int) -> list[tuple[int, int]]:
-    """(first, one past the last) row of each block of so many."""
+    """(first, one past the last) row of each block of at most `height` rows."""
     return [(start, min(start + height, n)) for start in range(0, n, height)]
 
 
@@ -54,26 +54,26 @@ def operators(X, rows: list[tuple[int, int]], dtype, threads: int) -> Iterator:
     for start, stop in rows:
         span = slice(X.indptr[start], X.indptr[stop])
         filler = width - (span.stop - span.start)
-        # One more row than needed takes zeros in column 0, so that each block stores as many entries.
+        # One extra row holds zeros in column 0, as many as make every block store equally many entries.
         indptr = np.full(height + 2, width, np.int64)
         indptr[: stop - start + 1] = X.indptr[start : stop + 1] - X.indptr[start]
         indptr[stop - start + 1 : height + 1] = span.stop - span.start
         indices = np.pad(X.indices[span], (0, filler))
         data = np.pad(X.data[span], (0, filler)).astype(dtype, copy=False)
         block = _sparse.csr(sp.csr_array((data, indices, indptr), shape=(height + 1, X.shape[1])))
-        # The zeros share one place on purpose: summing them would give every block a shape of its own.
+        # The zeros are duplicates on purpose: summing them would give every block a shape of its own.
         block.has_canonical_format = True
         yield linops.make(block, dtype, threads=threads)
 
 
 def of_pairs(X, rows: list[tuple[int, int]], dtype, window: int) -> list[SparseRows] | list[RowsInTurns]:
-    """Checked CSR in the form whose pairs with weights are added, a block of rows each, all of one shape.
+    """Checked CSR in the form for adding pairs with weights, block of rows by block, all of one shape.
 
     Args:
         X: the matrix.
-        rows: of each block.
+        rows: (first, one past the last) row of each block.
         dtype: of the scores.
-        window: pairs that are added at once, without the kernels in CUDA.
+        window: how many pairs are added at once where the CUDA kernels are absent.
 
     Raises:
         ValueError: a block has too many entries.
@@ -104,7 +104,7 @@ def _sparse_rows(X, span: tuple[int, int], height: int, entries: int, dtype) -> 
 
 
 def _block_in_turns(X, span: tuple[int, int], height: int, turns: int, entries: int, dtype) -> dict:
-    """The arrays of one, on the device."""
+    """The arrays of one block of :class:`RowsInTurns`, on the device."""
     start, stop = span
     low, high, count = X.indptr[start], X.indptr[stop], np.diff(X.indptr[start : stop + 1])
     turn = np.arange(high - low) - np.repeat(X.indptr[start:stop] - low, count)

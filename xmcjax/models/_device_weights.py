@@ -28,22 +28,24 @@ from xmcjax.models._block_scores import (
 from xmcjax.models._device_rows import filled, filled_length
 from xmcjax.models._linear import LinearModel
 
-# Bytes for the weights [d, B] and the scores [rows, B] of a block on a device, and for its sparse weights.
+# Bytes of a block, each for its weights (dense [d, B], or sparse) and for its scores [rows, B]: at least
+# _BLOCK_BYTES; on a GPU 1/_PART_OF_FREE of the free memory, at most BYTES_OF_GPU.
 _BLOCK_BYTES, BYTES_OF_GPU = 64 << 20, 1 << 30
 _PART_OF_FREE = 8
-# Of dense weights. On a GPU XLA finds the k best of fewer than PIECE scores by sorting them all, which moves
-# them twice as often.
+# The most labels of a block of dense weights. On a GPU XLA finds the k best of fewer than PIECE scores by
+# sorting them all, which moves them twice as often.
 _MAX_DENSE_LABELS = PIECE
 _LANES = 16
-# Rows whose scores for a block of sparse weights fit into the bytes of a block.
+# A block of sparse weights has so few labels that the scores of this many rows fit into the bytes of a block.
 _ROWS = 2048
-# Sparse weights are there in both orders, those of the next block too.
+# Copies of sparse weights on a device: by label and by feature, of the present block and of the next.
 _FORMS = 4
-# Of a block, filled up: places, which have 32 bits, go up to twice as many, or beyond by a feature or label.
+# A block has fewer weights (with padding), features and labels than this, because int32 places go up to twice
+# the number of weights, or to the weights plus the features or labels.
 _MOST_WEIGHTS = 1 << 30
-# Weights of a block beside those of as many labels with a mean number of weights.
+# The most weights of a block, as a multiple of the weights that its number of labels has on average.
 _MOST_OF_MEAN = 1.25
-# The part of the free memory that weights may keep; and their bytes where a device does not tell.
+# Weights may keep 1/_PART_HELD of the free memory, or _HELD_BYTES where a device does not report it.
 _PART_HELD, _HELD_BYTES = 2, 1 << 30
 
 
@@ -53,10 +55,10 @@ class Sent:
 
     Attributes:
         first: number of the first label.
-        labels: how many it has, without those that it is filled up with.
+        labels: how many it has, without padding.
         block: its weights.
-        counts: weights of each feature, int64 [d], of the first block of sparse weights.
-        columns: the same weights by feature, once they were asked for.
+        counts: of the first block of sparse weights, how many weights each feature has, int64 [d]; else None.
+        columns: the weights of `block` by feature, once they were asked for.
     """
 
     first: int
@@ -68,12 +70,12 @@ class Sent:
     def by_feature(self) -> Iterator[tuple[int, Block]]:
         """(first label, block) of all labels."""
         assert isinstance(self.block, StoredBlock)
-        # threads that come here at the same time make the same
+        # threads that arrive here at the same time make equal blocks
         self.columns = self.columns or by_feature(self.block)
         yield self.first, self.columns
 
     def parts(self, width: int, entries: int) -> Iterator[tuple[int, Block]]:
-        """(first label, block) of so many labels each, which have at most so many sparse weights."""
+        """(first label, block) of `width` labels each, which have at most `entries` sparse weights."""
         if isinstance(self.block, DenseBlock):
             yield self.first, self.block
             return
@@ -87,9 +89,9 @@ class DeviceWeights:
     Attributes:
         dtype: of the scores.
         spans: (first, one past the last) label of each block.
-        width: labels of a block, filled up.
-        starts: where the weights of each label begin, int64 [labels + 1], where they are sent as they are
-            stored; None where they are dense.
+        width: labels of a block, with padding.
+        starts: where the weights of each label begin, int64 [labels + 1], if sparse weights are sent as they
+            are stored; None if the weights are dense.
 
     Args:
         coef: all sparse weights, where they are in memory.
@@ -106,7 +108,7 @@ class DeviceWeights:
         self.dtype, self.spans, self.width, self.starts = dtype, spans, width, starts
         self._coef = coef
         self._lock = threading.Lock()
-        # by first label, with None for a block that has no trained one
+        # the blocks by their first label, None for a block without a trained label
         self._kept: dict[int, Sent | None] | None = None
 
     def keep(self) -> None:
@@ -119,9 +121,9 @@ class DeviceWeights:
         return self._kept is not None and len(self._kept) == len(self.spans)
 
     def blocks(self, model: WeightSource) -> Iterator[Sent]:
-        """Every block with a trained label of the model, begun to be sent when it is asked for.
+        """Every block with a trained label of the model. Sending a block begins when it is asked for.
 
-        The model is no part of the weights, which are kept for as long as it exists.
+        This object must not refer to the model: weights are kept for as long as their model exists.
         """
         begun = False
         for first, last in self.spans:
@@ -131,7 +133,7 @@ class DeviceWeights:
                 yield sent
 
     def _block(self, model: WeightSource, first: int, last: int, counted: bool) -> Sent | None:
-        """Sent now, or kept before; None where no label of it was trained."""
+        """A block that is sent now, or was kept before; None where none of its labels was trained."""
         if self._kept is None:
             return _sent(model, self, self._coef, first, last, counted)
         with self._lock:
@@ -143,16 +145,16 @@ class DeviceWeights:
 
     @property
     def n_weights(self) -> int:
-        """That are stored, of sparse weights."""
+        """The number of stored sparse weights; 0 where the weights are dense."""
         return 0 if self.starts is None else int(self.starts[-1])
 
     @functools.cached_property
     def length(self) -> int:
-        """Of the arrays of a block of sparse weights, filled up."""
+        """The length of the arrays of a block of sparse weights, with padding."""
         return filled_length(self.most_of(self.width))
 
     def most_of(self, width: int) -> int:
-        """The most sparse weights of so many labels of a block."""
+        """The most sparse weights that `width` consecutive labels of a block have."""
         if self.starts is None:
             return 0
         low, most = self.spans[0][0], 0
@@ -172,13 +174,13 @@ class _Held:
     def get(
         self, model: LinearModel | ArrayModel, key: tuple, make: Callable[[], DeviceWeights]
     ) -> DeviceWeights:
-        """Those of the model that were made for the same key, or those planned now, kept where they fit."""
+        """The weights of the model made before for the same key, or else made now, and kept if they fit."""
         with self._lock:
             known, weights = self._of_models.get(model, (None, None))
             if known == key:
                 return weights
             self._of_models.pop(model, None)
-            del weights  # whose memory is free now
+            del weights  # frees their memory
             made = make()
             if _fits(made, model.n_features, key):
                 made.keep()
@@ -192,13 +194,14 @@ _held = _Held()
 def device_weights(model: WeightSource, dtype: np.dtype, label_block: int | None, rows: int) -> DeviceWeights:
     """The weights of a model, whose sparse ones stay on the device where they fit.
 
-    Those of a model of one's own, and dense arrays, may change between two calls and are sent in each.
+    Dense arrays, and the weights of a user's own class of models, may change between two calls: each call
+    sends them anew.
 
     Args:
         model: any.
         dtype: of the scores.
         label_block: labels of a block; None chooses by memory.
-        rows: that are predicted at a time, where the weights are dense.
+        rows: how many are predicted at a time, where the weights are dense.
     """
     first, last = model.label_range
     n_weights = _sparse_weights(model, last - first, dtype)
@@ -214,7 +217,7 @@ def device_weights(model: WeightSource, dtype: np.dtype, label_block: int | None
 
 
 def _sparse_weights(model: WeightSource, labels: int, dtype: np.dtype) -> int | None:
-    """Stored weights of a model; None where it has no sparse ones or they are fewer bytes as an array."""
+    """How many weights a model stores; None if they are dense or take fewer bytes as an array."""
     if isinstance(model, LinearModel):
         n_weights = model.n_weights
     elif isinstance(model, ArrayModel) and sp.issparse(model.coef()):
@@ -226,7 +229,7 @@ def _sparse_weights(model: WeightSource, labels: int, dtype: np.dtype) -> int | 
 
 
 def _fits(weights: DeviceWeights, n_features: int, key: tuple) -> bool:
-    """Whether the weights may stay on the device, in both orders, all blocks filled up to one length."""
+    """Whether the weights may stay on the device, in both orders, all blocks padded to one length."""
     device, dtype, _ = key
     free = _device_memory.free_memory(device)
     most = _HELD_BYTES if free is None else free // _PART_HELD
@@ -235,7 +238,7 @@ def _fits(weights: DeviceWeights, n_features: int, key: tuple) -> bool:
 
 
 def _planned(model: WeightSource, width: int, dtype: np.dtype, sparse: bool) -> DeviceWeights:
-    """Blocks of at most so many labels, of which nothing is sent yet.
+    """Blocks of at most `width` labels, of which nothing is sent yet.
 
     Raises:
         ValueError: a block has too many weights.
@@ -246,7 +249,7 @@ def _planned(model: WeightSource, width: int, dtype: np.dtype, sparse: bool) -> 
         if isinstance(model, LinearModel):
             starts = model.weight_starts()
         else:
-            # summed up, because a label has a feature once on the device
+            # duplicates are summed, because on the device a label has each feature at most once
             coef = _sparse.canonical_csr(model.coef())
             starts = coef.indptr.astype(np.int64)
     spans = _spans(*model.label_range, width, starts)
@@ -259,10 +262,11 @@ def _planned(model: WeightSource, width: int, dtype: np.dtype, sparse: bool) -> 
 
 
 def _spans(first: int, last: int, width: int, starts: np.ndarray | None) -> list[tuple[int, int]]:
-    """(first, one past the last) label of each block, so many or less where they have many weights.
+    """(first, one past the last) label of each block: `width` labels, or fewer where they have many weights.
 
-    All blocks are filled up to the longest one. This is not much longer than the mean, or than the longest
-    label, so that all of them take at most a few times what is stored, whatever the order of the labels.
+    All blocks are padded to the length of the longest one. It is not much longer than a mean block, or than
+    the longest label, so that all blocks together take at most a few times what is stored, in any order of
+    the labels.
     """
     spans, most = [], 0
     if starts is not None:
@@ -283,7 +287,7 @@ def _spans(first: int, last: int, width: int, starts: np.ndarray | None) -> list
 def _sent(
     model: WeightSource, weights: DeviceWeights, coef: Any, first: int, last: int, counted: bool
 ) -> Sent | None:
-    """A block of labels, begun to be sent; None where none of them was trained.
+    """A block of labels, whose sending is begun; None where none of the labels was trained.
 
     Args:
         model: whose labels they are.
@@ -304,7 +308,7 @@ def _sent(
     stored, bounds, bias = _stored(model, coef, first, last)
     low, high, length = int(bounds[0]), int(bounds[-1]), weights.length
     counts = np.bincount(stored.indices[low:high], minlength=model.n_features) if counted else None
-    # what is sent goes on behind the block, or begins before it, so that the host copies nothing
+    # a slice of full length, which runs past the block's end or begins before it, spares the host a copy
     begin = max(0, min(low, stored.nnz - length))
     indptr = np.full(width + 1, high - begin, np.int32)
     indptr[: len(bounds)] = bounds - begin
@@ -315,11 +319,11 @@ def _sent(
 
 
 def _stored(model: WeightSource, coef: Any, first: int, last: int) -> tuple[Any, np.ndarray, np.ndarray]:
-    """(CSR that has weights of these labels and may have more, where those of each begin in it, biases).
+    """(CSR with the weights of these and maybe other labels, where those of each label begin in it, biases).
 
     Args:
-        model: whose weights are sparse.
-        coef: all of them, where they are in memory.
+        model: one with sparse weights.
+        coef: all weights, where they are in memory.
         first, last: labels.
     """
     assert isinstance(model, (LinearModel, ArrayModel))
@@ -331,25 +335,25 @@ def _stored(model: WeightSource, coef: Any, first: int, last: int) -> tuple[Any,
 
 
 def _bias(bias: np.ndarray, trained: np.ndarray, width: int, dtype: np.dtype) -> np.ndarray:
-    """−inf for labels that are never predicted, and behind the last one."""
+    """Biases padded to `width`; −inf for labels that are never predicted and for the padding."""
     known = np.full(width, -np.inf, dtype)
     known[: len(bias)] = np.where(trained, bias, -np.inf)
     return known
 
 
 def dense_labels(n_features: int, rows: int, itemsize: int) -> int:
-    """Labels whose dense weights a device has at a time, for so many features and rows."""
+    """How many labels a block of dense weights has on a device, for that many features and rows."""
     lanes = block_bytes() // (itemsize * max(n_features, rows))
     return min(max(lanes // _LANES * _LANES, _LANES), _MAX_DENSE_LABELS)
 
 
 def sparse_labels(labels: int, n_weights: int, itemsize: int, block: int | None = None) -> int:
-    """Labels of a block of sparse weights: a few blocks of one size, of whole pieces.
+    """How many labels a block of sparse weights has: blocks are few, of one size, and of whole pieces.
 
     Args:
         labels, n_weights: of the model.
-        itemsize: bytes of a number.
-        block: bytes for its scores; None for those of the default device.
+        itemsize: bytes per number.
+        block: bytes of a block; None for those of the default device.
     """
     block = block_bytes() if block is None else block
     of_a_label = max(itemsize * _ROWS, _FORMS * (itemsize + 4) * n_weights // max(1, labels))
@@ -361,7 +365,7 @@ def sparse_labels(labels: int, n_weights: int, itemsize: int, block: int | None 
 
 
 def block_bytes() -> int:
-    """For the weights, and for the scores, of a block on the default device."""
+    """Bytes for the weights, and as many for the scores, of a block on the default device."""
     if _platform.default_platform() != "gpu":
         return _BLOCK_BYTES
     free = _device_memory.free_memory()

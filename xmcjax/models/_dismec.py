@@ -35,19 +35,21 @@ from xmcjax.models._manifest import check_regular
 
 _FORMATS = ("DenseTXT", "SparseTXT", "DenseNPY")
 _MOST = 2**31 - 1
-# The largest JSON, which names a file for some thousands of labels, and the longest number of text.
+# _JSON: the most bytes of the JSON, which names one file for some thousands of labels each. _NUMBER: the
+# most characters of a number in a text of weights.
 _JSON = 16 << 20
 _NUMBER = 40
-# What a weight takes until all are one matrix.
+# Bytes that a weight takes until all are one matrix.
 _WEIGHT = 40
-# Labels in a file, as the program has them, unless there are more files than may be open at a time.
+# A file has _LABELS labels, as dismecpp writes them, or more where there would be more than _FILES files,
+# which are all open at a time.
 _LABELS, _FILES = 4096, 256
 
 
 def read_dismec(
     path: str | os.PathLike[str], bias: float | None = None, max_memory: int | None = None
 ) -> ForeignModel:
-    """A model that dismecpp trained, float32 as there.
+    """A model that dismecpp trained, in float32 as dismecpp has it.
 
     Args:
         path: the JSON.
@@ -143,7 +145,7 @@ def _check_end(path: Path) -> None:
 
 
 def _dense_text(path: Path, shape: tuple[int, int], max_memory: int | None) -> sp.csr_array:
-    """A line for each label, with a number for each feature."""
+    """The weights of a text that has a line for each label, with a number for each feature."""
     bound, (count, d) = MemoryBound(path, max_memory), shape
     lengths, indices, values = [0], [np.zeros(0, np.int32)], [np.zeros(0)]
     position = held = 0
@@ -174,11 +176,11 @@ def _dense_text(path: Path, shape: tuple[int, int], max_memory: int | None) -> s
 
 
 def write_dismec(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
-    """Writes a model for dismecpp's ``predict``; what is to be told about it.
+    """Writes a model for dismecpp's ``predict``. Returns what a user should be told about the file.
 
-    The weights are text beside the JSON. All files are written before the first one takes the place of an old
-    one, and the JSON is the last to do so. Where a label has a bias, it is the weight of
-    a last feature, for which the program is given ``--augment-for-bias=1``.
+    The weights are text beside the JSON. All files are complete before the first one replaces an old one, and
+    the JSON is replaced last. Where a label has a bias, it is stored as the weight of a last feature, for
+    which the program is given ``--augment-for-bias=1``.
 
     Raises:
         OSError: a file cannot be written.
@@ -190,7 +192,7 @@ def write_dismec(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
     trained, bias = trained_biases(model)
     with_bias, files = bool(bias.any()), []
     labels = max(_LABELS, -(-model.n_labels // _FILES))
-    # all files are complete before the first one replaces an old one; the JSON is the last to do so
+    # all files are complete before the first one replaces an old one; the JSON is replaced last
     with contextlib.ExitStack() as written:
         head = written.enter_context(atomic_write(path))
         for first in range(0, model.n_labels, labels):
@@ -207,7 +209,7 @@ def write_dismec(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
 def _write_weights(
     path: Path, model: LinearModel, first: int, labels: int, bias: np.ndarray, written: contextlib.ExitStack
 ) -> dict[str, Any]:
-    """Writes the weights of some labels; the file appears when the stack is left. Its entry of the JSON."""
+    """Writes the weights of some labels; the file appears when the stack is left. Returns its JSON entry."""
     last = min(first + labels, model.n_labels)
     name = f"{path.name}.weights-{first}-{last - 1}"
     coef = of_finite_type(model.weights(first, last), np.dtype(np.float32), model.directory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-# Characters of what others wrote that a sentence quotes.
+# The most characters of foreign text that a message quotes.
 _QUOTED = 300
 
 
@@ -43,7 +43,7 @@ class ModelFormatError(ModelError):
     """
 
     def __init__(self, path: str | os.PathLike[str], expected: str, found: str):
-        found = _quoted(found)  # some libraries quote what they cannot read, be it thousands of bytes
+        found = _quoted(found)  # some libraries quote all that they cannot read, even thousands of bytes
         # All arguments go to the base class, so that the error survives a pickle between processes.
         super().__init__(os.fspath(path), expected, found)
         self.path = os.fspath(path)

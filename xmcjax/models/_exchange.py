@@ -24,9 +24,9 @@ class Exchange(NamedTuple):
     """How models of another program are read and written.
 
     Attributes:
-        what: it is, in a few words.
-        write: (path, model) -> what is to be told about the file.
-        read: (path, max_memory=…) -> the model, or None where files can be written only.
+        what: the kind of file, in a few words.
+        write: function (path, model) -> what is to be told about the file.
+        read: function (path, max_memory=…) -> the model; None where such files can only be written.
         asks_bias: whether the reader must be told of a feature that stands for the bias.
 
     Example:
@@ -48,7 +48,7 @@ EXCHANGES = {
     "npz": Exchange("weights [d, L] as scipy.sparse.save_npz", write_matrix_model, read_matrix_model, True),
     "onnx": Exchange("a graph for onnxruntime", write_onnx),
 }
-#: Of these, the ones that can be read.
+#: The formats of `EXCHANGES` that can be read.
 IMPORTS = tuple(name for name, entry in EXCHANGES.items() if entry.read is not None)
 
 
@@ -98,7 +98,7 @@ def export_model(
 
 
 def _left_out(model: LinearModel, format: str) -> list[str]:
-    """What is to be told of what a model has and files of this format do not; a graph has all of it."""
+    """Sentences on what a model has that files of this format cannot hold; an ONNX graph holds everything."""
     told = []
     if format == "onnx":
         return told

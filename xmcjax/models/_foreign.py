@@ -18,7 +18,7 @@ from xmcjax.models._writer import ShardWriter
 
 #: The bias of a label that is never predicted, where a format cannot say so.
 NEVER = -1e30
-# Numbers between blanks; nothing that is not one is passed over.
+# A whole line of numbers between blanks; anything else makes the match fail.
 _NUMBERS = re.compile(
     rb"(?:[ \t]*+[+-]?+(?:\d++\.?+\d*+|\.\d++)(?:[eE][+-]?+\d++)?+(?=[ \t\r\n]|$))*+[ \t]*+\r?+\n?+"
 )
@@ -71,7 +71,7 @@ def store(model: ForeignModel, directory: str | os.PathLike[str]) -> LinearModel
 
 
 def _add(writer: ShardWriter, first: int, coef: sp.csr_array, intercept: np.ndarray) -> None:
-    """A shard; of all labels at once, those that are predicted would take the memory of the model again."""
+    """Adds one shard: selecting the predicted labels of all shards at once would copy the whole model."""
     known = ~(intercept <= NEVER)
     labels = np.flatnonzero(known)
     W = coef if known.all() else _sparse.csr(coef[labels])
@@ -81,7 +81,7 @@ def _add(writer: ShardWriter, first: int, coef: sp.csr_array, intercept: np.ndar
 
 
 def without_bias(coef: sp.csr_array, bias: float | None) -> tuple[sp.csr_array, np.ndarray]:
-    """Weights [L, d] and biases [L] of weights whose last feature, where there is a bias, has that value."""
+    """Weights [L, d] and biases [L] of weights whose last feature, if `bias` is no None, has that value."""
     if bias is None:
         return coef, np.zeros(coef.shape[0], coef.dtype)
     last = coef[:, [-1]].toarray().ravel()
@@ -89,7 +89,7 @@ def without_bias(coef: sp.csr_array, bias: float | None) -> tuple[sp.csr_array, 
 
 
 def of_matrix(coef: sp.csr_array, bias: float | None, format: str) -> ForeignModel:
-    """A one-vs-all model of a format that says no more than the weights, which are as in `without_bias`."""
+    """A one-vs-all model of a format that holds only the weights, which `without_bias` takes apart."""
     coef, intercept = without_bias(coef, bias)
     meta = {
         "system": "one-vs-all",
@@ -102,10 +102,10 @@ def of_matrix(coef: sp.csr_array, bias: float | None, format: str) -> ForeignMod
 
 
 def of_finite_type(coef: sp.csr_array, dtype: np.dtype, path) -> sp.csr_array:
-    """Weights of another type.
+    """The weights in another type.
 
     Raises:
-        ModelFormatError: one that this type cannot hold.
+        ModelFormatError: a weight that this type cannot hold.
     """
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
         cast = coef.astype(dtype)
@@ -115,7 +115,7 @@ def of_finite_type(coef: sp.csr_array, dtype: np.dtype, path) -> sp.csr_array:
 
 
 def numbers_of(line: bytes) -> np.ndarray | None:
-    """The numbers of a line, float64; None where anything else stands in it."""
+    """The numbers of a line, float64; None where the line holds anything else."""
     if not _NUMBERS.fullmatch(line):
         return None
     stripped = line.strip()
@@ -123,13 +123,13 @@ def numbers_of(line: bytes) -> np.ndarray | None:
 
 
 def trained_biases(model: LinearModel) -> tuple[np.ndarray, np.ndarray]:
-    """Which labels of a model have a score, and the biases, `NEVER` for the others; both [L]."""
+    """Which labels of a model have a score, and the biases, `NEVER` for labels without; both [L]."""
     trained = model.trained(0, model.n_labels)
     return trained, np.where(trained, model.intercept(), model.dtype.type(NEVER))
 
 
 def told_of_never(trained: np.ndarray) -> list[str]:
-    """What is to be told of labels without a score, where a format cannot say so."""
+    """What a user is told of labels without a score, where a format cannot say so."""
     count = int(np.count_nonzero(~trained))
     return [f"{count:,} labels that are never predicted have a bias of {NEVER:g}"] if count else []
 
@@ -137,7 +137,7 @@ def told_of_never(trained: np.ndarray) -> list[str]:
 def whole_classes(model: LinearModel) -> tuple[np.ndarray, bool]:
     """The class of each label as a whole number, and whether these are the classes of the model.
 
-    Where classes are no whole numbers of 32 bits, their places stand for them.
+    Where the classes of the model are no whole numbers of 32 bits, their places 0 … L − 1 stand for them.
     """
     classes = model.names().classes
     places = np.arange(model.n_labels)

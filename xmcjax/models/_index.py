@@ -13,7 +13,7 @@ hashes      uint8       [blocks, 32]   SHA-256 of values and labels of each bloc
 labels      int32       [nonzeros]     of the weights, ascending within a feature
 ==========  ==========  =============  ==========================================================
 
-Its metadata name the manifest that it was made of, and the SHA-256 of indptr, bias and hashes.
+The metadata of the file name the manifest that it was made of, and the SHA-256 of indptr, bias and hashes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _FORMAT = "xmcjax-weights-by-feature"
 
 
 class _Tensor(NamedTuple):
-    """Where a tensor stands in the file, from its beginning."""
+    """A tensor of the file; `begin` counts bytes from the beginning of the file."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -62,7 +62,7 @@ class _Tensor(NamedTuple):
 
 
 class _Layout:
-    """The file of a model with so many weights."""
+    """Where each tensor stands in the index of a model with `nonzeros` weights."""
 
     def __init__(self, model: LinearModel, nonzeros: int):
         real, blocks = np.dtype(model.dtype), -(-nonzeros // _BLOCK)
@@ -90,13 +90,13 @@ class _Layout:
 def write_index(directory: str | os.PathLike[str], *, memory: int = 1 << 30) -> Path:
     """Writes the weights of a complete model by feature, beside its shards; an old index is replaced.
 
-    :class:`Predictor` finds it there: it then opens a model of any size at once, and keeps in memory what the
-    rows needed. The file is as large as the shards together. A model that is trained anew needs a new one.
+    :class:`Predictor` finds the index there: it then opens a model of any size at once, and keeps in memory
+    what the rows needed. The index is as large as all shards. A model that is trained anew needs a new one.
 
     Args:
         directory: a model.
-        memory: bytes that may be used for sorting, and as a rule are; a shard, and the weights of a feature,
-            are taken as a whole. Where they are few, the shards are read more often.
+        memory: bytes that sorting may use, and as a rule uses; a single shard, or the weights of a single
+            feature, may take more. The fewer bytes, the more often the shards are read.
 
     Returns:
         The file.
@@ -118,7 +118,7 @@ def write_index(directory: str | os.PathLike[str], *, memory: int = 1 << 30) -> 
     memory = whole_number("memory", memory, 1, sys.maxsize)
     directory = Path(directory)
     if (directory / INDEX).exists():
-        _manifest.check_regular(directory / INDEX)  # a FIFO would be waited for
+        _manifest.check_regular(directory / INDEX)  # opening a FIFO would wait without end
     LinearModel.load(directory, "size")  # says what is wrong with a directory that cannot be locked
     with DirectoryLock(directory):
         model = LinearModel.load(directory)
@@ -141,7 +141,7 @@ def write_index(directory: str | os.PathLike[str], *, memory: int = 1 << 30) -> 
 
 
 def biases(model: LinearModel | ArrayModel) -> np.ndarray:
-    """[L]; −inf for the labels of a model that are never predicted."""
+    """The biases of a model, [L]; −inf for labels that are never predicted."""
     trained = model.trained(0, model.n_labels)
     return np.where(trained, model.intercept(), -np.inf).astype(model.dtype)
 
@@ -162,7 +162,7 @@ def _entries(
             tensor = layout.tensors[name]
             file.seek(tensor.begin + tensor.dtype.itemsize * written)
             file.write(array[:whole].tobytes())
-        for begin in range(0, whole, _BLOCK):  # the last one may end where the values do
+        for begin in range(0, whole, _BLOCK):  # only the last block of the file may be shorter
             block = slice(begin, begin + _BLOCK)
             yield _digest(values[block], labels[block])
         values, labels, written = values[whole:], labels[whole:], written + whole
@@ -175,7 +175,7 @@ def _digest(values: np.ndarray, labels: np.ndarray) -> bytes:
 
 
 def opened(model: LinearModel) -> StoredIndex | None:
-    """The index of a model; None where it has none, or one of another state of it.
+    """The index of a model; None where there is none, or it belongs to another state of the model.
 
     Raises:
         ModelFormatError: a damaged file.
@@ -241,7 +241,7 @@ class StoredIndex(ByFeature):
         self._seen = np.zeros(len(self._hashes), bool)
 
     def check(self, X) -> None:
-        """Compares the blocks with weights of the features of X with their hashes, each once.
+        """Compares each block that holds weights of the features of X with its hash, unless it was before.
 
         Raises:
             ModelFormatError: a block is damaged.
@@ -266,7 +266,7 @@ class StoredIndex(ByFeature):
         if _digest(values, labels) != self._hashes[block].tobytes():
             raise ModelFormatError(self._path, f"the SHA-256 of block {block}", "another one")
         outside = (labels < 0) | (labels >= len(self.bias))
-        # a feature may begin before the block
+        # the first feature in the block may begin before it
         before = labels[:-1] if first == 0 else self.labels[first - 1 : last - 1]
         begins = np.zeros(last - first + 1, bool)
         inside = self.indptr[np.searchsorted(self.indptr, first) : np.searchsorted(self.indptr, last)]
@@ -281,5 +281,5 @@ class StoredIndex(ByFeature):
 def _mapped(file: IO[bytes], tensor: _Tensor) -> np.ndarray:
     if not tensor.bytes:
         return np.empty(tensor.shape, tensor.dtype)
-    # as a plain array, which native calls take
+    # as a plain array, which native calls require
     return np.asarray(np.memmap(file, tensor.dtype, "r", tensor.begin, tensor.shape))

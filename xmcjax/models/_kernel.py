@@ -54,7 +54,7 @@ def write_kernel_model(
     *,
     held: bool = False,
 ) -> None:
-    """Writes a model: its files first, the manifest that makes them one last.
+    """Writes a model: first its files, last the manifest, without which they are no model.
 
     Args:
         directory: new or empty.
@@ -65,8 +65,8 @@ def write_kernel_model(
         held: whether the caller has :func:`reserved` the directory.
 
     Raises:
-        FileExistsError: the directory holds anything but what a killed writer of a model at once has
-            left.
+        FileExistsError: the directory holds anything else than left-overs of a killed writer that writes a
+            model in one go.
         TypeError, ValueError: what cannot be stored.
         OSError: the directory cannot be made or written.
 
@@ -170,7 +170,7 @@ def system_of(directory: str | os.PathLike[str]) -> str:
 
 
 def meta_of(directory: str | os.PathLike[str]) -> dict[str, Any]:
-    """How the model in a directory was made, whatever its system; its manifest alone is read.
+    """How the model in a directory was made, whatever its system. Only its manifest is read.
 
     Raises:
         ModelFormatError, OSError: as :func:`system_of`, but for a system of any name.

@@ -34,10 +34,11 @@ _CLASSIFIERS = ("L2R_LR", "L2R_L2LOSS_SVC_DUAL", "L2R_L2LOSS_SVC", "L2R_L1LOSS_S
 _CLASSIFIERS += ("L1R_L2LOSS_SVC", "L1R_LR", "L2R_LR_DUAL")
 _LOGISTIC = ("L2R_LR", "L1R_LR", "L2R_LR_DUAL")
 _JOINT = "MCSVM_CS"
-# Bytes that a weight takes until all are one matrix, and a row of text until its numbers are there.
+# _WEIGHT: bytes that a weight takes until all are one matrix. _TEXT: bytes of memory per byte of a line of
+# text while its numbers are read.
 _WEIGHT, _TEXT = 40, 6
-_LINE = 1 << 16  # of a header, but for the line of classes
-# Weights that are made dense to be written.
+_LINE = 1 << 16  # the most bytes of a line of the header, but for the line of classes
+# How many weights are made dense at a time to be written.
 _BLOCK = 1 << 20
 _MOST = 2**31 - 1
 
@@ -51,7 +52,7 @@ class _Header(NamedTuple):
 
     @property
     def columns(self) -> int:
-        """Weights of a feature."""
+        """How many weights a feature has, one per line of the text."""
         return 1 if self.n_classes == 2 and self.solver != _JOINT else self.n_classes
 
 
@@ -72,7 +73,7 @@ def read_liblinear(path: str | os.PathLike[str], max_memory: int | None = None) 
         weights, bias = sp.vstack([weights, -weights], "csr"), np.concatenate([bias, -bias])
     order = np.argsort(classes, kind="stable")
     coef, bias = sp.csr_array(weights[order]), bias[order]
-    if header.columns == 2:  # only their difference counts, and a model of two classes has scores −z and z
+    if header.columns == 2:  # only the difference of the two counts; this library has scores −z and z
         half, middle = (coef[[1]] - coef[[0]]) / 2, (bias[1] - bias[0]) / 2
         coef, bias = sp.csr_array(sp.vstack([-half, half], "csr")), np.array([-middle, middle])
     return ForeignModel(coef, bias, classes[order], _meta(header))
@@ -154,7 +155,7 @@ class _Reader:
         raise self._error(1, expected, repr(f"{key} {text}".strip()[:60]))
 
     def _check_count(self, key: str, count: int) -> None:
-        # a class takes two bytes of the line of labels at least, a feature two of its own line
+        # a class takes at least two bytes of the line of labels, a feature at least two of its own line
         if 2 * count > max(self._bound.size, 2):
             raise self._error(
                 None,
@@ -187,7 +188,7 @@ class _Reader:
             line = self._next(file, longest)
             if not line:
                 raise self._error(1, f"{features} lines of weights", f"the end of the file after {feature}")
-            if not line.endswith(b"\n"):  # the last number may be the first digits of another
+            if not line.endswith(b"\n"):  # the last number may be cut off
                 raise self._error(len(line) + 1, *CUT)
             row = numbers_of(line)
             if row is None or len(row) != columns:
@@ -217,9 +218,9 @@ class _Reader:
 
 
 def write_liblinear(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
-    """Writes a model for LIBLINEAR's ``predict``; what is to be told about it.
+    """Writes a model for LIBLINEAR's ``predict``. Returns what a user should be told about the file.
 
-    Labels that are never predicted are left out. Weights are written so that float64 gives them back.
+    Labels that are never predicted are left out. Weights have enough digits for float64 to read them back.
 
     Raises:
         ValueError: no label of the model can be predicted.
@@ -232,7 +233,7 @@ def write_liblinear(path: str | os.PathLike[str], model: LinearModel) -> list[st
     classes, _ = whole_classes(model)
     coef, bias = sp.csc_array(model.coef()[kept]).astype(np.float64), bias[kept].astype(np.float64)
     opposite = len(kept) == 2 and bias[0] == -bias[1] and not (coef[[0]] + coef[[1]]).count_nonzero()
-    order = [1] if opposite else list(range(len(kept)))  # where both score 0, ours is the lower class
+    order = [1] if opposite else list(range(len(kept)))  # if both score 0, we predict the lower class
     head = [f"solver_type {_solver(model, len(kept), opposite)}", f"nr_class {len(kept)}"]
     numbers = classes[kept][::-1] if opposite else classes[kept]
     head += [f"label {' '.join(map(str, numbers.tolist()))}", f"nr_feature {model.n_features}"]
@@ -258,7 +259,7 @@ def _solver(model: LinearModel, n_kept: int, opposite: bool) -> str:
     if system == "one-vs-all" and (opposite or n_kept != 2):
         likelihood = link_of(model.meta) is not None and CALIBRATED not in model.meta
         return "L2R_LR" if likelihood else "L2R_L2LOSS_SVC"
-    # no other solver keeps a weight of its own for each of two classes
+    # only this solver keeps separate weights for each of two classes
     return "L2R_L2LOSS_SVC" if opposite else _JOINT
 
 

@@ -27,9 +27,9 @@ from xmcjax.models._shard import Shard, decode, decode_of_labels, decode_parts
 from xmcjax.models._tensors import reading, transforms_of
 
 VERIFY = ("full", "lazy", "size", "none")
-# SHA-256 runs at about 1 GB/s: below this, checking everything first is a matter of seconds.
+# Models of fewer bytes are checked as a whole at first: SHA-256 at about 1 GB/s takes seconds for them.
 _FULL_BELOW = 8_000_000_000
-# Decoded shards kept; blocks of labels that straddle a boundary need two.
+# How many decoded shards are kept: a block of labels that straddles a boundary needs two.
 _CACHED_SHARDS = 2
 
 
@@ -66,13 +66,13 @@ class LinearModel:
         self._first_labels = np.array([shard.first_label for shard in manifest.shards], np.int64)
         self._cache: OrderedDict[int, Shard] = OrderedDict()
         self._cache_lock = OwnLock()
-        # The files that had the hashes of the manifest; one that took the place of such a file since then is
-        # compared when it is read. None compares none.
+        # The files whose hashes matched the manifest. A file that has replaced one of them since then is
+        # compared when it is read. None means that no file is compared.
         self._compared = compared
         self._status: np.ndarray | None = None
 
     def __getstate__(self) -> dict:
-        """Without the shards that were read, which a copy reads itself, from any working directory."""
+        """The state without decoded shards: a copy reads them itself, from any working directory."""
         return self.__dict__ | {"_cache": OrderedDict(), "directory": self.directory.absolute()}
 
     @classmethod
@@ -84,10 +84,10 @@ class LinearModel:
         Args:
             directory: the model.
             verify: "full" compares the SHA-256 of every file now, "lazy" that of a shard when it is
-                first read, both again where it is another file by then; "size" compares only the sizes,
-                "none" nothing. None, the default, is "full" up to 8 GB and "lazy" above. The manifest's
-                own hash is always compared, and the arrays of a shard are checked against the manifest
-                whenever it is read.
+                first read; both compare it again if the file has been replaced. "size" compares only the
+                sizes, "none" nothing. None, the default, is "full" up to 8 GB and "lazy" above. The
+                manifest's own hash is always compared, and the arrays of a shard are checked against the
+                manifest whenever it is read.
             partial: accept a model that lacks labels; they are never predicted.
 
         Raises:
@@ -157,12 +157,12 @@ class LinearModel:
             return shard
 
     def forget(self) -> None:
-        """Lets go of the shards that were read last; they are read again where they are asked for."""
+        """Drops the decoded shards that are kept; they are read again when they are asked for."""
         with self._cache_lock:
             self._cache.clear()
 
     def _file(self, place: int) -> Path:
-        """That of a shard, whose hash was compared if it is to be."""
+        """The path of a shard, after its hash is compared where `verify` asks for that."""
         entry = self._manifest.shards[place]
         path = self.directory / entry.file
         found = _manifest.identity(path)
@@ -209,7 +209,7 @@ class LinearModel:
         return self._stacked(first, last, count, parts)
 
     def _stacked(self, first: int, last: int, count: int, parts: Iterable[tuple[int, Shard]]) -> sp.csr_array:
-        """CSR of labels first … last − 1, of parts with so many weights, each with its first label."""
+        """CSR of labels first … last − 1 from parts, each with its first label; they have `count` weights."""
         index = _sparse.index_type(count, self.n_features, last - first)
         indptr = np.zeros(last - first + 1, index)
         indices, values = np.empty(count, index), np.empty(count, self.dtype)
@@ -223,7 +223,7 @@ class LinearModel:
         return sp.csr_array((values, indices, indptr), shape=(last - first, self.n_features))
 
     def _parts(self) -> Iterator[tuple[int, Shard]]:
-        """All shards, some labels after the other, each part with its first label; none is kept."""
+        """All shards in parts of a few labels, (first label, part) in order; no part is kept in the cache."""
         for place, entry in enumerate(self._manifest.shards):
             shard = self._cache.get(place)
             sizes = entry.n_labels, entry.nonzeros, self.n_features
@@ -251,7 +251,7 @@ class LinearModel:
         return self._stacked(0, self.n_labels, self.n_weights, self._parts())
 
     def dense(self, labels: np.ndarray) -> np.ndarray:
-        """The weights of some labels, ascending, as an array [labels, d]; nothing else of that size is made.
+        """The weights of some labels, ascending, as an array [labels, d], without a copy of that size.
 
         Raises:
             ModelFormatError: a damaged shard.
@@ -303,9 +303,9 @@ class LinearModel:
         return sum(shard.nonzeros for shard in self._manifest.shards)
 
     def weight_starts(self) -> np.ndarray:
-        """Where the weights of each label of ``label_range`` begin among all, int64 [labels + 1].
+        """Where the weights of each label of ``label_range`` begin among all weights, int64 [labels + 1].
 
-        Nothing else of the shards is read.
+        Only this array of each shard is read.
 
         Raises:
             ModelFormatError: a damaged shard.
@@ -336,14 +336,14 @@ class LinearModel:
         return result
 
     def _of_labels(self, place: int, name: str) -> np.ndarray:
-        """An array of a shard with a number for each label, alone where the shard was not read."""
+        """An array of a shard with a number for each label; if the shard is not cached, only it is read."""
         shard, entry = self._cache.get(place), self._manifest.shards[place]
         if shard is not None:
             return getattr(shard, name)
         return decode_of_labels(self._file(place), name, entry.n_labels, entry.nonzeros, self.dtype)
 
     def _part(self, name: str, first: int, last: int, absent, dtype) -> np.ndarray:
-        """As `_per_label`, of labels first … last − 1, whose shards are kept."""
+        """As `_per_label`, for labels first … last − 1; their shards stay in the cache."""
         first, last = check_labels(first, last, self.n_labels)
         result = np.full(last - first, absent, dtype)
         for place, entry, low, high in self._overlapping(first, last):
@@ -404,10 +404,10 @@ class LinearModel:
         return self._manifest.calibration is not None
 
     def calibration(self) -> Calibration | None:
-        """What makes probabilities of the scores of all labels; None where their loss knows some, or none.
+        """What turns the scores of all labels into probabilities; None for a model that is not calibrated.
 
         Raises:
-            IncompleteModelError: it was to be made, and training was interrupted before.
+            IncompleteModelError: training was interrupted before the calibration was made.
             ModelFormatError: a damaged file.
         """
         found, (low, high) = self.calibration_of(), self.label_range
@@ -416,7 +416,7 @@ class LinearModel:
         return found.placed(np.arange(low, high), self.n_labels)
 
     def calibration_of(self) -> Calibration | None:
-        """As :meth:`calibration`, of the labels of `label_range` alone."""
+        """As :meth:`calibration`, only for the labels of `label_range`."""
         entry = self._manifest.calibration
         if entry is None:
             if CALIBRATED in self.meta:
@@ -430,7 +430,7 @@ class LinearModel:
 
     def transforms(self):
         """The feature transforms of the training data, an `xmcjax.data.Transforms`: its ``apply``
-        makes of raw features those that this model was trained on.
+        turns raw features into those that this model was trained on.
 
         Raises:
             ModelFormatError: a damaged file.

@@ -60,6 +60,6 @@ class DirectoryLock:
 def _close(descriptor: int | None) -> None:
     if descriptor is None:
         return
-    # Nothing was written through this descriptor: an error here would only hide the one that matters.
+    # Nothing was written through this descriptor: an error of closing it would only hide a relevant one.
     with contextlib.suppress(OSError):
         os.close(descriptor)

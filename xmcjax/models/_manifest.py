@@ -27,15 +27,15 @@ MANIFEST = "manifest.json"
 TRANSFORMS = "transforms.safetensors"
 NAMES = "names.json"
 ARRAYS = "arrays.safetensors"
-#: Of the first one; of those that take its place see :func:`calibration_record`.
+#: The file of a model's first calibration; for the names of later ones see :func:`calibration_record`.
 CALIBRATION = "calibration.safetensors"
 FORMAT = "xmcjax-linear-model"
 KERNEL_FORMAT = "xmcjax-kernel-model"
-#: 1 knows no names of classes and features, 2 no calibration; models without them are still written so.
+#: Version 1 has no names of classes and features, 2 no calibration; the oldest that suffices is written.
 SCHEMA_VERSION = 3
 
-# Only these may be removed as left-overs of a run that was killed: what `xmcjax.data.atomic_write`
-# calls the files of this format while it writes them.
+# The names that `xmcjax.data.atomic_write` gives the files of this format while it writes them. Only such
+# files may be removed as left-overs of a run that was killed.
 _TEMPORARY = re.compile(
     r"\.(shard-\d{6,}\.safetensors|(transforms|by-feature|arrays|calibration(-[0-9a-f]{16})?)\.safetensors"
     r"|(manifest|run|names)\.json)"
@@ -60,9 +60,9 @@ def is_shard(name: str) -> bool:
 
 
 def calibration_record(content: bytes, old: FileRecord | None) -> FileRecord:
-    """The record of a calibration, in another file than that of the one whose place it takes.
+    """The record of a calibration, whose file has another name than that of the old one that it replaces.
 
-    A manifest names one of the two: the old one until it is replaced, then the new one.
+    So the manifest names the old file until the manifest itself is replaced, then the new one.
     """
     made = record(CALIBRATION, content)
     if old is None or old.sha256 == made.sha256:
@@ -115,7 +115,7 @@ class Manifest:
         shards: those that are complete, in label order.
         names: of classes and features, or None where they have none.
         calibration: of the scores, or None where there is none.
-        sha256: that the file has as ``manifest_sha256``; "" of one that was not read.
+        sha256: the ``manifest_sha256`` of the file; "" where the manifest was not read from a file.
     """
 
     meta: dict
@@ -157,7 +157,7 @@ class Manifest:
 
 
 def check_meta(meta: dict) -> dict:
-    """The meta data as they come back from JSON, with NumPy numbers made plain.
+    """The meta data as JSON gives them back, NumPy numbers as plain ones.
 
     Raises:
         TypeError: a key that is not a string, or a value that JSON cannot hold.
@@ -232,7 +232,7 @@ def check_regular(path: Path) -> None:
 
 
 def identity(path: Path) -> Identity:
-    """What tells a regular file from another one in its place, and from itself after a change.
+    """Values that differ if a regular file has been changed or replaced by another.
 
     Raises:
         ModelFormatError, OSError: as :func:`check_regular`.
@@ -282,10 +282,10 @@ def named_file(directory: Path, file: FileRecord) -> Identity:
 
 
 def check_hash(directory: Path, file: FileRecord) -> Identity:
-    """Whether a file is the one that the manifest names; which file it was.
+    """Checks that a file is the one that the manifest names, and returns its identity.
 
     Raises:
-        ModelFormatError: it is not.
+        ModelFormatError: it is another file.
         OSError: it cannot be read.
     """
     found = named_file(directory, file)
@@ -307,7 +307,7 @@ def record(name: str, content: bytes) -> FileRecord:
 
 
 def written(file: IO[bytes], name: str, parts: Iterable[bytes | memoryview]) -> FileRecord:
-    """Writes a file in parts; the record of it."""
+    """Writes a file in parts and returns its record."""
     digest, size = hashlib.sha256(), 0
     for part in parts:
         digest.update(part)
@@ -363,9 +363,9 @@ def unsealed(path: Path) -> tuple[Any, str]:
 
 
 def is_damaged(path: Path) -> bool:
-    """Whether a file that is no whole manifest was one: other programs have files of that name, too.
+    """Whether a file that is no intact manifest once was one: other programs have files of that name, too.
 
-    It was where it names a format or the hash, or where it is no JSON either and weights lie beside it.
+    It was one if it names our format or a manifest's hash, or if it is no JSON and weights lie beside it.
 
     Raises:
         OSError: it, or its directory, cannot be read.
@@ -431,7 +431,7 @@ def file_of(
     Args:
         path, content, key: of the manifest.
         name: of the file.
-        named: whether it may have another name; None where it may not.
+        named: tells whether another name is allowed, too; None where no other is.
     """
     if content.get(key) is None:
         return None

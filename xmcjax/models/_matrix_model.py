@@ -11,7 +11,7 @@ from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._foreign import ForeignModel, of_matrix, told_of_never, trained_biases
 from xmcjax.models._linear import LinearModel
 
-# Bytes of a label that has no weights: its place, bias and status.
+# Bytes per label beside its weights: for its place, bias and status.
 _PER_LABEL = 32
 
 
@@ -40,7 +40,7 @@ def read_matrix_model(
 
 
 def write_matrix_model(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
-    """Writes the weights, CSR [d + 1, L] with the biases as last row; what is to be told about it.
+    """Writes the weights, CSR [d + 1, L] with the biases as last row. Returns what a user should be told.
 
     Raises:
         OSError: the file cannot be written.

@@ -1,4 +1,4 @@
-"""Parts of a model that were trained label range by label range become one."""
+"""Joining parts of a model, each trained on its own range of labels, into one model."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def merge_models(
 ) -> LinearModel:
     """Joins parts of one model; the result has the bytes of a model that was trained at once.
 
-    Except for a calibration: labels of fewer than ten positive rows share a slope and an offset, which each
-    part has fitted to its own labels.
+    Only a calibration may differ: labels of fewer than ten positive rows share a slope and an offset, which
+    each part has fitted to its own labels.
 
     Args:
-        parts: directories of complete models of the same data and options, which hold every label once
-            between them. Every byte of them is compared with its hash.
+        parts: directories of complete models of the same data and options. Each label is in exactly one of
+            them. Every file is compared with its hash.
         directory: of the result, new or empty.
-        resume: whether the result may be there in part, of a run that was interrupted.
+        resume: whether the directory may hold a part of the result, from a run that was interrupted.
 
     Returns:
         The result.
@@ -40,7 +40,7 @@ def merge_models(
         ModelError: a damaged or incomplete part, one of other data or options, a label that is in no part,
             or one that is in two. The message names the parts and the range.
         FileExistsError: the directory holds anything.
-        ValueError: no parts, or a directory within another model, unless with `resume` it holds one itself.
+        ValueError: no parts, or a directory within another model (unless with `resume` it holds a model).
         OSError: a file that cannot be read or written.
 
     Example:
@@ -69,7 +69,7 @@ def merge_models(
         _check_part(model)
     for model in models[1:]:
         _check_same(first, model)
-    # of the meta data that they share follows that all parts have one or none
+    # the parts share their meta data, so that either all of them have a calibration or none has
     parts_of_it = [part for part in (model.calibration_of() for model in models) if part is not None]
     calibration = Calibration.joined(*parts_of_it) if parts_of_it else None
     _check_ranges(models)
@@ -95,7 +95,7 @@ def merge_models(
 
 
 def _check_part(model: LinearModel) -> None:
-    """Whether a model may be one of several parts: those that name arguments have all labels."""
+    """Checks that a model may be one of several parts."""
     if "parameters" not in model.meta:
         return
     found = f"a model of the system {model.meta.get('system')}"
@@ -108,7 +108,7 @@ def _check_part(model: LinearModel) -> None:
 
 
 def _add(writer: ShardWriter, parts: Sequence[tuple[LinearModel, int, int]]) -> None:
-    """A shard, of the labels first … last − 1 of one model or several."""
+    """Adds a shard made of labels first … last − 1 of one model or several."""
     labels = np.arange(parts[0][1], parts[-1][2])
     W = [model.weights(first, last) for model, first, last in parts]
     numbers = [(model.intercept_of(*of), *model.training_of(*of)) for model, *of in parts]
@@ -118,7 +118,7 @@ def _add(writer: ShardWriter, parts: Sequence[tuple[LinearModel, int, int]]) -> 
 
 
 def _check_same(one: LinearModel, other: LinearModel) -> None:
-    """Whether two parts were trained alike."""
+    """Checks that two parts were trained alike."""
     known = [{**model.meta, "shard_size": model.shard_size, **model.file_hashes()} for model in (one, other)]
     meta = _manifest.in_order(one.meta.keys() | other.meta.keys())
     for key in dict.fromkeys([*meta, *known[0], *known[1]]):

@@ -13,9 +13,9 @@ import numpy as np
 from xmcjax import _sparse
 from xmcjax.models._errors import ModelFormatError
 
-#: What a value in JSON is for each kind of classes.
+#: The Python type that JSON values have for each dtype kind of classes.
 _PLAIN = {"b": bool, "i": int, "u": int, "f": float, "U": str, "O": str}
-#: Bytes of a number.
+#: The item sizes, in bytes, that a dtype of numbers may have.
 _WIDTHS = (1, 2, 4, 8, 16)
 _DTYPE = re.compile(r"[<>|]?([biufU])(\d{1,6})|object")
 
@@ -41,7 +41,7 @@ class Names:
 
         Raises:
             TypeError: classes that are neither numbers nor texts, or features that are no texts.
-            ValueError: classes that do not ascend, or are not finite; texts with half of a character.
+            ValueError: classes that do not ascend, or are not finite; texts with a lone surrogate.
         """
         content: dict[str, Any] = {}
         if self.classes is not None:
@@ -101,7 +101,7 @@ def decode(path: Path, raw: bytes, n_labels: int, n_features: int) -> Names:
     need(width <= max(longest, 1) if kind is str else width in _WIDTHS, "a type of the classes' width", dtype)
     try:
         if kind is str:
-            "".join(classes).encode()  # no halves of characters
+            "".join(classes).encode()  # fails on a lone surrogate
         array = np.array(classes, dtype)
         _check_order(array)
     except (ValueError, TypeError, OverflowError) as error:

@@ -13,14 +13,14 @@ from xmcjax.data import atomic_write
 from xmcjax.models._foreign import trained_biases
 from xmcjax.models._linear import LinearModel
 
-# Of 2023: what these operators need is older, and runtimes of today read it.
+# Versions of 2023: the operators used here are older, and current runtimes read them.
 _OPSET, _IR = 17, 8
-# Protocol buffers hold no more, and some of it is not weights.
+# The most bytes of weights: a protocol buffer holds 2 GB, of which 16 MB are left for the rest of the graph.
 _MOST_BYTES = (2 << 30) - (16 << 20)
 
 
 def write_onnx(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
-    """Writes a graph with its weights as a dense matrix; what is to be told about it.
+    """Writes a graph with its weights as a dense matrix. Returns what a user should be told about it.
 
     | input, output | type | shape | |
     |---|---|---|---|
@@ -71,7 +71,7 @@ def write_onnx(path: str | os.PathLike[str], model: LinearModel) -> list[str]:
 
 
 def _given(classes: np.ndarray) -> np.ndarray:
-    """Classes as a graph gives them: truth values, whole numbers, or texts of others."""
+    """Classes in a type that a graph can return: truth values, whole numbers, or else texts."""
     if classes.dtype.kind == "b":
         return classes
     if classes.dtype.kind in "iu" and int(classes.max(initial=0)) <= np.iinfo(np.int64).max:
@@ -120,11 +120,11 @@ class _Graph:
         return output
 
     def transformed(self, x: str) -> str:
-        """The features after the transforms of the model, in the order of these."""
+        """The features after the transforms of the model, which are applied in their order."""
         transforms, dtype = self._model.transforms(), self._model.dtype
         for name in transforms.names:
             match name:
-                case "log":  # x → 1 + ln x but for zeros; of a number below 0 it is none
+                case "log":  # x → 1 + ln x, 0 stays 0, and a number below 0 gives NaN
                     empty = self.node("Equal", [x, self.number("log.zero", 0)], "log.empty")
                     safe = self.node("Where", [empty, self.number("log.one", 1), x], "log.safe")
                     raised = self.node("Add", [self.node("Log", [safe], "log.ln"), "log.one"], "log.raised")
@@ -185,7 +185,7 @@ class _Graph:
             self.node("Softmax", [scores], "probabilities", axis=1)
 
     def log_sigmoid(self, z: str) -> str:
-        """log σ(z) = min(z, 0) − log(1 + e^{−|z|}); Sigmoid of onnxruntime has few digits below −10."""
+        """log σ(z) = min(z, 0) − log(1 + e^{−|z|}): onnxruntime's Sigmoid has few exact digits below −10."""
         below = self.node("Min", [z, self.number("log_sigmoid.zero", 0)], "log_sigmoid.below")
         size = self.node("Neg", [self.node("Abs", [z], "log_sigmoid.abs")], "log_sigmoid.size")
         raised = self.node("Exp", [size], "log_sigmoid.exp")

@@ -44,10 +44,10 @@ class Outside:
 def write_outside(
     directory: Path, first_label: int, shard_size: int, labels: Sequence[LabelWeights], dtype: np.dtype
 ) -> Outside:
-    """Writes a whole shard under a name of its own, which ``ShardWriter.adopt`` changes.
+    """Writes a whole shard under a temporary name, which ``ShardWriter.adopt`` changes.
 
-    Two processes that write the same shard do not meet. What nobody has adopted is removed as the model's
-    writer is closed, where the shard is stored, or when one resumes the model.
+    Two processes that write the same shard choose different names. A file that nobody has adopted is removed
+    when the model's writer is closed, if its shard is stored by then, or when a writer resumes the model.
 
     Raises:
         OSError: it cannot be written; nothing is left of it.
@@ -74,16 +74,16 @@ def write_outside(
         with contextlib.suppress(OSError):  # the first error is the one that matters
             path.unlink()
         if isinstance(error, OSError) and error.errno is not None:
-            # a full disk has no name
+            # the error of a full disk names no file
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
     return Outside(record, first_label, content.nonzeros)
 
 
 def remove_unadopted(directory: Path, stored: Iterable[int]) -> None:
-    """Removes what :func:`write_outside` has written of shards that are stored: nobody adopts it any more.
+    """Removes files that :func:`write_outside` wrote for shards that are stored: nobody will adopt them.
 
-    The result of a worker that dies, or falls silent, is lost, while its file is there.
+    Such a file stays behind when a worker dies, or falls silent, before it reports its result.
 
     Args:
         directory: of the model.
@@ -100,7 +100,7 @@ def remove_unadopted(directory: Path, stored: Iterable[int]) -> None:
 
 @contextlib.contextmanager
 def beacon(directory: Path) -> Iterator[Path]:
-    """A file in a model's directory, by whose name other processes see whether it is theirs too.
+    """A file in a model's directory, by whose name other processes see whether they share the directory.
 
     Example:
         >>> import tempfile

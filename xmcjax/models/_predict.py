@@ -18,7 +18,7 @@ from xmcjax.models._linear import LinearModel
 from xmcjax.models._rows import checked_rows
 from xmcjax.models._weights import Weights, parts, weights_of
 
-# Weights of a block of labels on the host.
+# The most weights of a block of labels on the host.
 _WEIGHTS = 1 << 24
 
 
@@ -33,26 +33,26 @@ def predict_topk(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k best labels of each row, z = x·w + b, best first.
 
-    Labels are taken in blocks, so that memory is that of X, of one block of weights and of the result; a
-    model on disk is read once, in label order. Equal scores rank by the lower label. Labels without
-    positives, and those that a partial model lacks, are never predicted: where fewer than k labels remain,
-    the slots left over hold label −1 and score −inf.
+    Labels are taken in blocks, so that memory holds X, one block of weights and the result; a model on disk
+    is read once, in label order. Of equal scores the lower label ranks first. Labels without positives, and
+    labels that a partial model lacks, are never predicted: where fewer than k labels remain, the slots left
+    over hold label −1 and score −inf.
 
-    On a CPU nothing is compiled, and JAX is not needed. Where its default device is another, the products are
-    made there, and the sparse weights of a model stay there for the next call as long as the model exists, if
-    they take at most half of the free memory. :class:`Predictor` keeps the weights between calls on a CPU.
+    On a CPU nothing is compiled, and JAX is not needed. If JAX has another default device, scores are
+    computed there. The sparse weights of a model stay on that device for the next call as long as the model
+    exists, if they take at most half of the free memory. On a CPU :class:`Predictor` keeps the weights.
 
     Args:
         model: a `LinearModel` or `ArrayModel`.
         X: features [n, d] after the model's transforms, sparse or dense.
         k: how many labels per row, at least 1.
         label_block: labels at a time; None chooses by memory.
-        row_block: rows at a time on a device; None is 65,536, or fewer by memory.
+        row_block: rows at a time on a device; None is 65,536, or fewer where memory is short.
         threads: of the native products; None takes one per core. The result does not depend on it.
 
     Returns:
-        ``(labels, scores)``, int32 [n, k] and float [n, k]: float32, or float64 where both X and
-        the model are and, on a device, JAX is set to use it.
+        ``(labels, scores)``, int32 [n, k] and float [n, k]: float64 where both X and the model are
+        float64 and, on a device, JAX is set to use it; else float32.
 
     Raises:
         ValueError: X of another width, not two-dimensional, malformed or not finite; k or a block below 1;
@@ -94,7 +94,7 @@ def scores_above(
 ) -> sp.csr_array:
     """All scores larger than a threshold, as a sparse matrix: the positive predictions of one-vs-all.
 
-    For `xmcjax.metrics.label_precision_recall`. Memory is that of the result, of X and of a block.
+    `xmcjax.metrics.label_precision_recall` takes them. Memory holds the result, X and a block of labels.
 
     Args:
         model, X, label_block, row_block, threads: as in `predict_topk`.
@@ -127,7 +127,7 @@ def scores_above(
         pieces = _scores_on_the_host(model, X, label_block, threads, dtype)
     rows, labels, values = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, dtype)]
     for start, first, scores in pieces:
-        # np.nonzero of a matrix takes several times as long
+        # np.nonzero of a matrix takes several times as long as np.flatnonzero
         places = np.flatnonzero(scores > threshold)
         row, column = np.divmod(places, scores.shape[1])
         rows.append(start + row)
@@ -138,7 +138,7 @@ def scores_above(
 
 
 def decision_function(model: WeightSource, X, *, threads: int = 1) -> np.ndarray:
-    """All scores z = x·w + b, [n, L]; −inf for labels that are never predicted. They are made on the host.
+    """All scores z = x·w + b, [n, L], computed on the host; −inf for labels that are never predicted.
 
     Args:
         model: a `LinearModel` or `ArrayModel`.
@@ -146,7 +146,7 @@ def decision_function(model: WeightSource, X, *, threads: int = 1) -> np.ndarray
         threads: of the native products; None takes one per core. The result does not depend on it.
 
     Returns:
-        float64 where X or the weights are, else float32.
+        float64 where X or the weights are float64, else float32.
 
     Raises:
         ValueError, TypeError, ModelFormatError: as :func:`predict_topk`.
@@ -190,7 +190,7 @@ def _on_the_host(
     model: WeightSource, label_block: int | None, X, dtype: np.dtype
 ) -> Iterator[tuple[int, Weights]]:
     """(first label, weights) of each block of labels with one that was trained."""
-    # dense rows have all features: a pass over the weights by label serves some dozens of them at a time
+    # dense rows have all features, so that one pass over the weights by label serves dozens of dense rows
     rows = X.shape[0] if sp.issparse(X) else 1
     lowest, end = model.label_range
     columns: UsedColumns | None = None
@@ -209,14 +209,14 @@ def _on_the_host(
             continue
         coef, bias = _weights(model, first, last)
         bias = np.where(trained, bias, -np.inf).astype(dtype)
-        # a matrix of all weights is put in another order for sparse rows: of the columns that these have
+        # sparse rows need dense weights in another order; only the columns that these rows use are reordered
         if columns is None and not sp.issparse(coef) and coef.shape[0] > 1:
             columns = used_columns(X)
         yield first, weights_of(coef.astype(dtype, copy=False), bias, rows, columns)
 
 
 def _weights(model: WeightSource, first: int, last: int) -> tuple[Any, np.ndarray]:
-    """Weights [last − first, d], CSR where they are stored so, and biases."""
+    """Weights [last − first, d], as CSR where the model stores them sparse, and biases."""
     if isinstance(model, (LinearModel, ArrayModel)):
         return model.weights(first, last), model.intercept_of(first, last)
     W, bias = model.dense_block(first, last)
@@ -226,7 +226,7 @@ def _weights(model: WeightSource, first: int, last: int) -> tuple[Any, np.ndarra
 def _scores_on_the_host(
     model: WeightSource, X, label_block: int | None, threads: int, dtype: np.dtype
 ) -> Iterator[tuple[int, int, np.ndarray]]:
-    """(first row, first label, scores) of every block of both."""
+    """(first row, first label, scores) of every pair of a block of labels and a block of rows."""
     for first, weights in _on_the_host(model, label_block, X, dtype):
         for part in parts(X.shape[0], len(weights.bias)):
             yield part.start, first, weights.scores(weights.part(X, part), threads=threads)

@@ -11,11 +11,11 @@ MAX_LABEL = 2**31 - 1
 
 
 def checked(labels, scores, before: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and scores as arrays [n, K], which a reader takes.
+    """Labels and scores as arrays [n, K] that `read_predictions` accepts.
 
     Args:
         labels, scores: of the next rows of a file.
-        before: rows that it has; the numbers of rows in errors begin there.
+        before: how many rows the file has already; errors number the next rows from there.
 
     Raises:
         ValueError, TypeError: as :func:`xmcjax.models.write_predictions`.
@@ -54,7 +54,7 @@ def _check_readable(labels: np.ndarray, scores: np.ndarray, before: int) -> None
             f"expected scores that float32 can hold, found {scores[row, place]} for label "
             f"{labels[row, place]} in row {before + row}"
         )
-    # the least score up to each place, that of the prediction before it as long as none rises
+    # the least score up to each place: as long as scores do not rise, the score at that place
     least = np.minimum.accumulate(np.where(kept, scores, np.inf), axis=1)
     for row, place in np.argwhere(kept[:, 1:] & (scores[:, 1:] > least[:, :-1]))[:1]:
         found = f"{scores[row, place + 1]} after {least[row, place]}"

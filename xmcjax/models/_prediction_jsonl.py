@@ -10,7 +10,7 @@ from xmcjax.data import DataFormatError
 from xmcjax.models._prediction_checks import MAX_LABEL
 from xmcjax.models._prediction_lines import Form
 
-# One form of JSON rather than any: what a line takes to read is then bounded by its length.
+# Only this form of JSON is read, so that the length of a line bounds the memory that reading takes.
 _OBJECT = re.compile(
     rb'[ \t]*\{[ \t]*"labels"[ \t]*:[ \t]*\[([^][]*)\][ \t]*,'
     rb'[ \t]*"scores"[ \t]*:[ \t]*\[([^][]*)\][ \t]*\}[ \t]*\r?\n'

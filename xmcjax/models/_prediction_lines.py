@@ -1,4 +1,4 @@
-"""Prediction files of a line per row: what their forms have in common."""
+"""What the prediction files with a line per row have in common."""
 
 from __future__ import annotations
 
@@ -14,36 +14,37 @@ from xmcjax.data import DataFormatError, MemoryBound, atomic_write
 from xmcjax.models._prediction_checks import checked
 
 _ROWS_PER_CHUNK = 8192
-# Bytes that a row, a pair, and an entry of the padded arrays take until the arrays are made.
+# Bytes of memory while a file is read: per row, per pair label:score, and per place of the padded arrays.
 _ROW, _ENTRY, _PLACE = 20, 24, 12
 # The most memory, in bytes, that a byte of text takes while its line is read.
 _LINE_COST = 8
+# The memory is checked anew after this many bytes of text.
 _CHECKED = 1 << 20
 
 
 class Form(abc.ABC):
-    """How the predictions of a row stand in a line."""
+    """The form of a line with the predictions of a row."""
 
     @abc.abstractmethod
     def line(self, pairs: Iterable[tuple[int, str]]) -> str:
-        """A line, with its end, of (label, score as text)."""
+        """The line, with its line break, for pairs of a label and its score as text."""
 
     @abc.abstractmethod
     def pairs(self, path, number: int, line: bytes) -> Iterable[tuple[int, float]]:
-        """(label, score) of a line with its end.
+        """The pairs (label, score) of a line with its line break.
 
         Raises:
-            DataFormatError: another line; ``number`` is its own.
+            DataFormatError: the line has another form; the error says that it is line ``number``.
         """
 
     @abc.abstractmethod
     def column(self, line: bytes, place: int) -> int | None:
-        """The column, from 1, of the prediction with this place in the line; None for none in particular."""
+        """The column, from 1, at which prediction number `place` begins; None where it is not known."""
 
 
 @contextlib.contextmanager
 def writer(path, form: Form) -> Iterator[Callable[[Any, Any], None]]:
-    """``write(labels, scores)`` of some rows at a time; the file is there when the block ends well."""
+    """Gives ``write(labels, scores)`` for some rows at a time; the file appears if the block ends well."""
     rows = 0
     with atomic_write(path) as file:
 
@@ -94,7 +95,7 @@ def read(path, form: Form, max_memory: int | None) -> tuple[np.ndarray, np.ndarr
     rows, width = len(lengths), max(lengths, default=0)
     padded = f"{rows:,} lines padded to the longest, of {width:,} predictions"
     bound.check(_PLACE * rows * width + _ENTRY * len(labels), padded)
-    # Too large for float32 becomes infinite without a warning here, and is refused below.
+    # A score too large for float32 becomes infinite without a warning here, and is refused below.
     with np.errstate(over="ignore"):
         rounded = np.array(scores, np.float64).astype(np.float32)
     lengths = np.frombuffer(lengths, np.int64) if rows else np.empty(0, np.int64)

@@ -21,9 +21,9 @@ class PredictionFormat(NamedTuple):
     """How prediction files of one format are read and written.
 
     Attributes:
-        suffix: that stands for it.
-        writer: (path, n_labels) -> a context that gives ``write(labels, scores)``.
-        read: (path, max_memory) -> labels and scores, padded.
+        suffix: the suffix of a path that stands for the format.
+        writer: function (path, n_labels) -> a context that gives ``write(labels, scores)``.
+        read: function (path, max_memory) -> labels and scores, padded.
     """
 
     suffix: str
@@ -41,7 +41,7 @@ def _of_lines(suffix: str, form: _prediction_lines.Form) -> PredictionFormat:
     return PredictionFormat(suffix, write, read)
 
 
-#: text: a line per row of ``label:score`` pairs, best first. jsonl: a line per row,
+#: text: per row a line of ``label:score`` pairs, best first. jsonl: per row a line like
 #: ``{"labels": [3, 1], "scores": [0.5, -1.0]}``. npz: scores as a CSR matrix [n, L] in the form of
 #: ``scipy.sparse.save_npz``.
 PREDICTION_FORMATS = {
@@ -109,7 +109,7 @@ def prediction_file(
 
     Args:
         path: the file; as in `write_predictions`, an old one is replaced when the block ends well.
-        format, n_labels: as there.
+        format, n_labels: as in `write_predictions`.
 
     Yields:
         ``write(labels, scores)``, with the arguments and errors of `write_predictions`, for the next rows.

@@ -1,4 +1,4 @@
-"""Prediction with weights that are held, by feature: a row costs what its features weigh."""
+"""Prediction with weights held in memory by feature: a row reads only the weights of its features."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from xmcjax.models._weights import Weights, parts, weights_of
 class Predictor:
     """The k best labels of rows of a linear model, for a server: one row or a million, any number of calls.
 
-    Features are those after the transforms of the model, as for all functions of this package: of raw ones
-    give ``LinearModel.load(directory).transforms().apply(X)``.
+    As in all functions of this package, features are those after the transforms of the model: for raw
+    features X pass ``LinearModel.load(directory).transforms().apply(X)``.
 
-    Weights are held by feature, so that a row costs what its features weigh. Nothing is compiled, JAX is not
-    imported, and threads may share an object. A model in a directory is opened here and its weights are read
-    at the first prediction: they take 8 bytes each in float32 and 12 in float64, or d L numbers where they
-    are dense. A call with more than 64 dense rows per thread puts sparse ones in the order of labels, which
-    takes as much again while it runs. Where :func:`write_index` has stored them by feature, nothing is read
-    but what the rows need, and models larger than memory are served. `LinearModel` and, on a CPU,
-    :func:`predict_topk` read the shards anew in every call.
+    Weights are held by feature, so that a row reads only the weights of its features. Nothing is compiled,
+    JAX is not imported, and threads may share an object. A model in a directory is opened here and its
+    weights are read at the first prediction: they take 8 bytes each in float32 and 12 in float64, or d L
+    numbers where they are dense. A call with more than 64 dense rows per thread makes a copy of sparse
+    weights in the order of labels while it runs. Where :func:`write_index` has stored the weights by feature,
+    only those that the rows need are read, and models larger than memory can be served. `LinearModel` and, on
+    a CPU, :func:`predict_topk` read the shards anew in every call.
 
     Args:
         model: a directory, a `LinearModel` or an `ArrayModel`.
@@ -71,7 +71,7 @@ class Predictor:
         self._lock = OwnLock()
 
     def __getstate__(self) -> dict:
-        """Without the weights, which a copy reads itself."""
+        """The state without the weights, which a copy reads itself."""
         read = ("_weights", "_calibration")
         return {name: value for name, value in self.__dict__.items() if name not in read}
 
@@ -80,7 +80,7 @@ class Predictor:
         self._open()
 
     def _open(self) -> None:
-        """Takes the index, where the model has one; other weights are read at the first prediction."""
+        """Opens the index, where the model has one; without one, weights are read at the first prediction."""
         self._weights: Weights | None = _stored(self._model) if isinstance(self._model, LinearModel) else None
 
     @UnlockedCachedProperty
@@ -142,7 +142,7 @@ class Predictor:
         if labels is not None:
             labels = np.atleast_1d(_sparse.array(labels, "labels"))
             if labels.shape == (0,):
-                labels = labels.astype(np.int64)  # NumPy takes an empty list for numbers with a point
+                labels = labels.astype(np.int64)  # NumPy gives an empty list a floating-point dtype
             if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
                 raise TypeError(f"labels: expected whole numbers, found {labels.dtype} {list(labels.shape)}")
             wrong = labels[(labels < 0) | (labels >= self.n_labels)]
@@ -163,12 +163,12 @@ class Predictor:
                 model = self._model
                 self._weights = weights_of(model.coef().astype(self.dtype, copy=False), biases(model))
                 if isinstance(model, LinearModel):
-                    model.forget()  # nothing reads the weights by label again
+                    model.forget()  # the weights by label are not needed again
             return self._weights
 
 
 def _stored(model: LinearModel) -> Weights | None:
-    """The index of a model, where it has one of its present state."""
+    """The index of a model; None where there is none of its present state."""
     index = opened(model)
     if index is None and (model.directory / INDEX).exists():
         message = f"{model.directory / INDEX} is of another state of the model and is not used: xmcjax index"

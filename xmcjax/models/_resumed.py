@@ -1,4 +1,4 @@
-"""What of a model that is resumed is as it should be."""
+"""Whether the files and options of a model allow a run to resume it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from xmcjax.models._manifest import FileRecord, Manifest
 
 
 def intact(directory: Path, file: FileRecord) -> bool:
-    """Whether a file of the model is there as its record says."""
+    """Whether a file of the model is there with the size and hash of its record."""
     path = directory / file.file
     if not path.exists():
         return False
-    # what is no regular file is neither read nor written, because opening a FIFO would block
+    # raises unless the file is regular, because opening a FIFO would block
     _, _, size, _ = _manifest.identity(path)
     return size == file.bytes and _manifest.sha256_of(path) == file.sha256
 

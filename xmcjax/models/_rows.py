@@ -9,7 +9,7 @@ from xmcjax._finite import place_not_finite
 
 
 def checked_rows(X, n_features: int, dtype=None):
-    """X as checked CSR or an array, [n, d]; sums over a row take its features in ascending order, each once.
+    """X as checked CSR or an array, [n, d]; CSR has the features of a row in ascending order, each once.
 
     Args:
         X: features, sparse or dense.

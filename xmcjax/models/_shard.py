@@ -32,10 +32,10 @@ from xmcjax.models._base import NO_POSITIVES, STATUSES
 from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._tensors import described, header, reading
 
-#: Weights that are read or written together, where that need not be those of a whole shard.
+#: How many weights are read or written at a time where a whole shard is not needed at once.
 PART = 1 << 18
 _OF_WEIGHTS = ("indices", "values")
-#: Of what is stored of a label: the least and the largest.
+#: The least and the largest value of each number that is stored per label.
 RANGES = {
     "status": (STATUSES[0], STATUSES[-1]),
     "newton_steps": (0, np.iinfo(np.int32).max),
@@ -128,8 +128,8 @@ class Content(NamedTuple):
     """What a shard is written from, checked.
 
     Attributes:
-        numbers: its arrays but for those of the weights, by name.
-        parts: gives these arrays, ``indices`` and ``values``, in parts, each time that it is called.
+        numbers: the arrays other than those of the weights, by name.
+        parts: a function; each call gives the arrays of the weights, ``indices`` and ``values``, in parts.
     """
 
     numbers: dict[str, np.ndarray]
@@ -144,7 +144,7 @@ class Content(NamedTuple):
         """The bytes of its file; they depend on the labels alone.
 
         Raises:
-            ValueError: other weights than the header promises, which were changed meanwhile.
+            ValueError: the weights were changed meanwhile and do not fit the header.
         """
         count, dtype = len(self.numbers["status"]), self.numbers["intercept"].dtype
         layout = _layout(count, self.nonzeros, dtype)
@@ -166,7 +166,7 @@ class Content(NamedTuple):
 
 
 def of_labels(labels: Sequence[LabelWeights], dtype: np.dtype) -> Content:
-    """Consecutive labels."""
+    """The content of a shard of consecutive labels."""
     indices = np.concatenate([label.indices for label in labels])
     values = np.concatenate([label.values for label in labels])
     numbers = {
@@ -183,7 +183,7 @@ def checked_rows(
     """Labels, int64, and their weights, as `of_rows` takes them; the arguments are those of `add_rows`.
 
     Args:
-        bounds: (first, one past the last) label that there may be.
+        bounds: (first, one past the last) label that is allowed.
 
     Raises:
         ValueError, TypeError: as :meth:`xmcjax.models.ShardWriter.add`.
@@ -208,13 +208,13 @@ def checked_rows(
 
 
 def of_rows(first: int, last: int, labels: np.ndarray, W, numbers: dict[str, np.ndarray]) -> Content:
-    """Labels first … last − 1, some of which are rows of a matrix.
+    """The content of a shard of labels first … last − 1, some of which are rows of a matrix.
 
     Args:
         first, last: of the shard.
-        labels: of the rows. Others have no positives.
-        W: their weights, of `checked_rows` as they are.
-        numbers: ``intercept``, and of `RANGES`, of the rows.
+        labels: the label of each row. Other labels have no positives.
+        W: the weights of these labels, as `checked_rows` returned them.
+        numbers: ``intercept`` and the members of `RANGES`, each with a value per row.
 
     Raises:
         ValueError: as :meth:`xmcjax.models.ShardWriter.add`.
@@ -279,8 +279,8 @@ def decode(path: Path, n_labels: int, nonzeros: int, n_features: int, dtype: np.
 def decode_parts(
     path: Path, n_labels: int, nonzeros: int, n_features: int, dtype: np.dtype, most: int = PART
 ) -> Iterator[tuple[int, Shard]]:
-    """As :func:`decode`, some labels after the other: the first of them, counted from that of the shard, and
-    their part of the shard, with about ``most`` weights.
+    """As :func:`decode`, in parts of consecutive labels with about ``most`` weights: for each part its first
+    label, counted from the first of the shard, and its arrays.
     """
     from safetensors import safe_open
 
@@ -320,7 +320,7 @@ def decode_of_labels(path: Path, name: str, n_labels: int, nonzeros: int, dtype:
 
 
 def _entries(file, name: str, begin: int, end: int, kind: np.dtype, length: int) -> np.ndarray:
-    """Numbers of an array; safetensors refuses to read none of several."""
+    """Entries begin … end − 1 of an array; safetensors refuses to read an empty range of a longer array."""
     if end - begin == length:
         return file.get_tensor(name)
     return file.get_slice(name)[begin:end] if begin < end else np.empty(0, kind)
@@ -336,10 +336,10 @@ def _check_type(path: Path, name: str, array: np.ndarray, kind: np.dtype, length
 def _check_of_labels(
     path: Path, name: str, array: np.ndarray, kind: np.dtype, length: int, nonzeros: int
 ) -> None:
-    """Whether an array may be one with numbers of the labels of a shard."""
+    """Checks an array with a number per label of a shard."""
     _check_type(path, name, array, kind, length)
     if name == "indptr":
-        # of indices that are all 0: those of the shard are read where it says
+        # zeros stand for the indices, which are not read here: only indptr is checked
         fault = compressed_fault(
             array, np.broadcast_to(np.int32(0), nonzeros), nonzeros, length - 1, 1, "label"
         )
@@ -360,10 +360,10 @@ def _check_of_labels(
 def _check_weights(
     path: Path, indptr: np.ndarray, begin: int, end: int, wanted, n_features: int, *, indices, values
 ) -> None:
-    """Whether weights may be those from `begin` to before `end` of a shard."""
+    """Checks weights number begin … end − 1 of a shard."""
     for name, array in (("indices", indices), ("values", values)):
         _check_type(path, name, array, wanted[name][0], end - begin)
-    # where the weights of each label of the shard start among these
+    # where the weights of each label of the shard start, counted from `begin`
     starts = np.clip(indptr, begin, end) - begin
     fault = compressed_fault(starts, indices, end - begin, len(starts) - 1, n_features, "label")
     if fault is not None:

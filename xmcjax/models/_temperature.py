@@ -1,4 +1,4 @@
-"""Temperature scaling: one slope for the scores of all classes, of which each row has one.
+"""Temperature scaling: one slope for the scores of all classes, where each row has one class.
 
 C. Guo, G. Pleiss, Y. Sun and K. Q. Weinberger, "On calibration of modern neural networks", 2017.
 """
@@ -17,10 +17,10 @@ from xmcjax.models._calibration import Calibration
 from xmcjax.models._calibrator import HeldOut, checked_parts, checked_weight
 from xmcjax.models._predict import decision_function
 
-# Scores that are held at a time, some arrays of that size in float64.
+# The most scores that are held at a time; several float64 arrays have that size.
 _SCORES = 1 << 21
 _MOST_STEPS, _MOST_HALVINGS, _ENOUGH = 100, 40, 1e-12
-# The least slope, in units of the one at which the scores of a row have standard deviation 1 on average.
+# The least slope, as a multiple of the slope that gives the scores of a row standard deviation 1 on average.
 _LEAST = 1e-3
 
 
@@ -29,23 +29,23 @@ def fit_temperature(
 ) -> Calibration:
     """The slope a > 0 with the least cross-entropy of softmax(a z_i) over rows that were held out.
 
-    For targets the class of a row has (n + 1)/(n + 2), and the others share the rest, so that a is finite
-    where all rows are predicted right. The order of the classes of a row is that of their scores. The scores
-    are made anew for each of some ten steps of Newton's method, a few rows at a time.
+    The target of a row's class is (n + 1)/(n + 2), and the other classes share the rest, so that a is finite
+    even if all rows are predicted right. The calibration keeps the order of the classes of a row. Newton's
+    method takes some ten steps and computes the scores anew in each, a few rows at a time.
 
     Args:
-        parts: disjoint sets of rows, each with weights of all K classes; a class that they have no weights
-            for has no score there. Of two classes the weights are those of one, the second: softmax is then
-            over −z/2 and z/2.
+        parts: disjoint sets of rows, each with weights of all K classes. A class without weights in a part
+            has no score there. Where there are two classes, a part has the weights of the second only, and
+            softmax is over −z/2 and z/2.
         y: class of each row, whole numbers, [n].
         weight: of the rows, at least 0, [n]; None for ones. Rows of weight 0 count for nothing.
         threads: of the products.
 
     Returns:
-        Of the K classes, or of the one score, all with the same slope and offset 0.
+        The calibration of the K classes, or of the one score: all have the same slope and offset 0.
 
     Raises:
-        ValueError, TypeError: numbers that do not fit; no row whose class has a score beside another one.
+        ValueError, TypeError: numbers that do not fit; no row has scores of its class and of another one.
 
     Example:
         >>> from xmcjax.models import ArrayModel
@@ -88,17 +88,17 @@ def fit_temperature(
             if tried[0] <= f + 1e-4 * g * step:
                 break
             step /= 2
-        else:  # rounding: no step lowers it any more
+        else:  # because of rounding no step lowers the loss any more
             break
         a, (f, g, h) = a + step, tried
     return Calibration(np.full(count, in_units(a, unit)), np.zeros(count), np.zeros(count, bool))
 
 
 def _scale(blocks: Iterator) -> tuple[float, int]:
-    """The inverse of the standard deviation of the scores of a row, in the root mean square over rows.
+    """The inverse of the root mean square, over rows, of the standard deviation of the scores of a row.
 
     Returns:
-        It, and u, of scores divided by 2^u: of these no square leaves the range of numbers.
+        That inverse for scores divided by 2^u, and u, chosen so that no square of such a score overflows.
     """
     total = rows = 0.0
     unit = -2000  # below the exponent of any number
@@ -122,7 +122,7 @@ def _values(blocks: Iterator, a: float, rest: float) -> tuple[float, float, floa
     for z, y, w in blocks:
         there = np.isfinite(z)
         most = np.where(there, z, -np.inf).max(axis=1, keepdims=True, initial=-np.inf)
-        z = np.where(there, z - most, 0.0)  # relative to the largest one
+        z = np.where(there, z - most, 0.0)  # relative to the row's largest score
         own = z[np.arange(len(z)), y]
         others = (z.sum(axis=1) - own) / (there.sum(axis=1) - 1)
         target = (1 - rest) * own + rest * others

@@ -1,4 +1,4 @@
-"""Headers of safetensors files; errors of these, and of the transforms of a model, as `ModelFormatError`."""
+"""Headers of safetensors files; errors of such files and of a model's transforms as `ModelFormatError`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xmcjax.models._errors import ModelFormatError
 
 
 def described(arrays: Mapping[str, tuple[np.dtype, tuple[int, ...]]]) -> dict[str, Any]:
-    """What the header of a safetensors file says of arrays, each of its type and shape, in this order."""
+    """The part of a safetensors header that describes arrays, given as (type, shape), in this order."""
     entries, at = {}, 0
     for name, (dtype, shape) in arrays.items():
         end = at + dtype.itemsize * math.prod(shape)
@@ -27,7 +27,7 @@ def described(arrays: Mapping[str, tuple[np.dtype, tuple[int, ...]]]) -> dict[st
 
 
 def header(text: str) -> bytes:
-    """What a safetensors file begins with, of its JSON."""
+    """The bytes that a safetensors file begins with, made from the JSON of its header."""
     padded = text.encode()
     padded += b" " * (-len(padded) % 8)
     return len(padded).to_bytes(8, "little") + padded
@@ -35,9 +35,9 @@ def header(text: str) -> bytes:
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raises ModelFormatError where safetensors, which works inside, finds the file unreadable.
+    """Raises ModelFormatError where safetensors, used within the block, finds the file unreadable.
 
-    Of types that NumPy has not it ends in a KeyError or an AttributeError.
+    For types that NumPy does not have, safetensors raises KeyError or AttributeError.
     """
     from safetensors import SafetensorError
 
@@ -54,7 +54,7 @@ def transforms_of(
     """The transforms that the meta data of a manifest name.
 
     Raises:
-        ModelFormatError: unknown ones, or ones that these arrays do not fit.
+        ModelFormatError: unknown transforms, or transforms that these arrays do not fit.
     """
     try:
         return Transforms.from_arrays(meta.get("transforms", []), arrays)
@@ -66,7 +66,7 @@ def transforms_bytes(arrays: dict[str, np.ndarray] | None, n_features: int) -> b
     """A file of the arrays of transforms, or None where there are none.
 
     Raises:
-        TypeError, ValueError: some that cannot be stored.
+        TypeError, ValueError: arrays that cannot be stored.
     """
     if not arrays:
         return None

@@ -13,9 +13,9 @@ from xmcjax.models._errors import ModelFormatError
 from xmcjax.models._lock import DirectoryLock
 from xmcjax.models._manifest import ARRAYS, CALIBRATION, MANIFEST, NAMES, TRANSFORMS
 
-# Those that are written before the shards.
+# The files of a model that are written before the shards.
 BESIDE = (TRANSFORMS, NAMES, CALIBRATION)
-# The member of the meta data that models have whose labels are trained together.
+# The member of the meta data that marks models written in one go, because their labels are trained together.
 AT_ONCE = "parameters"
 _DAMAGED = f" whose {MANIFEST} is damaged: restore that file, or remove the model"
 
@@ -28,10 +28,10 @@ def check_vacant(
     Args:
         directory: where the model is to be.
         resumable: whether the error about a model that is there says that ``--resume`` continues it.
-        unfinished: whether what a killed writer of a model at once has left counts as nothing.
+        unfinished: whether left-overs of a killed writer that writes a model in one go are ignored.
 
     Raises:
-        FileExistsError: it holds anything.
+        FileExistsError: it holds anything else.
         ValueError: it is within the directory of another model.
         OSError: it is a file, or cannot be read.
 
@@ -62,7 +62,7 @@ def check_vacant(
 
 
 def check_place(directory: Path) -> None:
-    """Whether a model can be there: the path is free or a directory, and outside other models.
+    """Checks that a model can be there: the path is free or a directory, and outside other models.
 
     Raises:
         ValueError: it is within the directory of another model.
@@ -79,7 +79,7 @@ def check_place(directory: Path) -> None:
 
 
 def _model_in(directory: Path) -> str | None:
-    """What there is to say of the model in a directory: "" of a whole manifest; None where there is none."""
+    """What an error adds about the model in a directory: "" if its manifest is intact; None if no model."""
     manifest = directory / MANIFEST
     if not manifest.is_file():
         return None
@@ -95,20 +95,20 @@ def _model_in(directory: Path) -> str | None:
 
 
 def clear_unfinished(directory: Path) -> None:
-    """Removes what a killed writer of a model at once has left.
+    """Removes what a killed writer that writes a model in one go has left.
 
     Raises:
-        FileExistsError: there are other files beside it.
+        FileExistsError: there are other files, too.
     """
     left = _unfinished_files(directory, set(os.listdir(directory)))
     if left:
         check_vacant(directory, resumable=False, unfinished=True)
-    for name in sorted(left, key=lambda name: name != MANIFEST):  # what it named is nothing without it
+    for name in sorted(left, key=lambda name: name != MANIFEST):  # the manifest first, which names the rest
         (directory / name).unlink()
 
 
 def _unfinished_files(directory: Path, names: set[str]) -> set[str]:
-    """The files of a model that was to be written at once and lacks labels, or its manifest."""
+    """The files of a model that was to be written in one go and lacks labels or its manifest; else none."""
     folders = {name for name in names if (directory / name).is_dir() and not (directory / name).is_symlink()}
     names = names - folders
     beside = {name for name in names if name in (*BESIDE, ARRAYS) or _manifest.is_temporary(name)}
@@ -121,7 +121,7 @@ def _unfinished_files(directory: Path, names: set[str]) -> set[str]:
         return set()
     try:
         found = _manifest.read(directory / MANIFEST)
-    except ModelFormatError:  # a model all the same
+    except ModelFormatError:  # its manifest has an intact hash, so that it is a model all the same
         return set()
     if AT_ONCE not in found.meta or not found.missing():
         return set()
@@ -131,13 +131,13 @@ def _unfinished_files(directory: Path, names: set[str]) -> set[str]:
 
 @contextlib.contextmanager
 def reserved(directory: str | os.PathLike[str]) -> Iterator[None]:
-    """Holds a new or empty directory for a model that is written at once when it has been trained.
+    """Holds a new or empty directory for a model that is written in one go when it has been trained.
 
     Args:
         directory: made if absent, and removed again where nothing was put into it.
 
     Raises:
-        FileExistsError: it holds anything but what a killed writer of that kind has left.
+        FileExistsError: it holds anything but left-overs of a killed writer that writes a model in one go.
         ModelError: another writer holds it.
         OSError: it cannot be made, read or written.
 
@@ -166,5 +166,5 @@ def reserved(directory: str | os.PathLike[str]) -> Iterator[None]:
     finally:
         lock.release()
         if made:
-            with contextlib.suppress(OSError):  # the model is in it
+            with contextlib.suppress(OSError):  # it is not empty: the model is in it
                 directory.rmdir()

@@ -1,6 +1,6 @@
 """Weights of a linear model in a form that predicts: by feature where they are sparse, else as a matrix.
 
-Nothing here imports JAX. With the native library scores of sparse weights are made there, else by scipy.
+Nothing here imports JAX. The native library computes scores of sparse weights, or scipy where it is absent.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from xmcjax import _sparse, native
 from xmcjax._fork import UnlockedCachedProperty
 from xmcjax._used_columns import UsedColumns
 
-# Rows up to which it is less work to go through all weights than to order them by feature, and dense rows of
-# a thread beyond which they are ordered by label.
+# For at most _FEW_ROWS rows a pass over all weights is less work than ordering the weights by feature. For
+# more than _MANY_ROWS dense rows per thread, weights by feature are put in the order of labels.
 _FEW_ROWS, _MANY_ROWS = 32, 64
-# Bytes of a feature of a few rows, which the product with their weights takes at a time.
+# Bytes per feature of a tile of dense rows: the product of a few rows with the weights takes whole tiles.
 _TILE = 64
-# Scores that are made at a time, and entries of dense rows that are made sparse.
+# The most scores that are computed, or entries of dense rows that are made sparse, at a time.
 _SCORES = 1 << 22
 # The most labels per row that are found while scores are made; for more, all scores of a row are made first.
 _LISTED = 128
-# The share of weights that are not zero from which a matrix of all of them is as small.
+# From this share of non-zero weights on, a dense matrix takes no more memory than a sparse one.
 _DENSE = 0.5
 
 
 class Weights:
-    """Of L labels on d features, with a bias each; −inf for a label that is never predicted."""
+    """Weights of L labels on d features, with a bias per label; −inf for a label that is never predicted."""
 
     bias: np.ndarray
 
     def serving(self, X, threads: int = 1) -> Weights:
-        """The same in the form that suits rows X, CSR or an array, which are all that it is to serve."""
+        """These weights in the form that suits X, CSR or an array, if they serve no other rows."""
         return self
 
     def rows(self, X):
@@ -41,7 +41,7 @@ class Weights:
         raise NotImplementedError
 
     def part(self, X, rows: slice):
-        """Some rows side by side, likewise."""
+        """Some consecutive rows of X, as :meth:`scores` takes them."""
         return self.rows(_sparse.rows_of(X, rows))
 
     def scores(self, X, labels: np.ndarray | None = None, *, threads: int = 1) -> np.ndarray:
@@ -49,13 +49,13 @@ class Weights:
         raise NotImplementedError
 
     def best(self, X, scores: np.ndarray, labels: np.ndarray, first: int = 0, *, threads: int = 1) -> None:
-        """Puts the best labels of each row, numbered from `first`, into what is known of lower ones.
+        """Merges these labels, numbered from `first`, into the k best of the lower labels of each row.
 
         Args:
             X: checked CSR or an array, of the dtype of the weights.
-            scores, labels: [n, k], best first; −inf and −1 where there are fewer. They are changed.
+            scores, labels: [n, k], best first; −inf and −1 where there are fewer. Both are changed in place.
             first: number of the first label.
-            threads: that may be used; the result does not depend on them.
+            threads: how many may be used; the result does not depend on it.
         """
         for part in parts(X.shape[0], len(self.bias)):
             z = self.scores(self.part(X, part), threads=threads)
@@ -65,13 +65,13 @@ class Weights:
 def weights_of(
     coef, bias: np.ndarray, rows: int | None = None, columns: UsedColumns | None = None
 ) -> Weights:
-    """The form that suits.
+    """The subclass of :class:`Weights` that suits the weights and their use.
 
     Args:
         coef: weights of a checked model, CSR or an array [L, d].
         bias: [L], of the dtype of the weights.
-        rows: that are to be predicted at a time, where it is once; None where the weights are kept.
-        columns: those that the rows have, where they are known; None for all.
+        rows: how many rows are predicted, if the weights are used once; None if they are kept.
+        columns: the columns that the rows use, where these are known; None for all.
     """
     if columns is not None and columns.numbers is not None and not sp.issparse(coef):
         return AllWeights(columns.of(coef), bias, columns)
@@ -84,12 +84,12 @@ def weights_of(
 
 
 class AllWeights(Weights):
-    """A matrix of all weights.
+    """A dense matrix of all weights.
 
     Args:
         coef: [L, d].
         bias: [L].
-        columns: of sparse rows, that the weights are of; None for all.
+        columns: the columns of sparse rows that `coef` is reduced to; None for all.
     """
 
     def __init__(self, coef: np.ndarray, bias: np.ndarray, columns: UsedColumns | None = None):
@@ -97,7 +97,7 @@ class AllWeights(Weights):
 
     @UnlockedCachedProperty
     def _by_feature(self) -> np.ndarray:
-        """The same matrix, the weights of a feature side by side: sparse rows read it so."""
+        """The matrix with the weights of a feature side by side, which is how sparse rows read it."""
         return np.ascontiguousarray(self._W)
 
     def rows(self, X):
@@ -119,7 +119,7 @@ class AllWeights(Weights):
 
 
 class ByLabel(Weights):
-    """Sparse weights as they are, of which a pass makes the scores of a few rows, or of dense ones.
+    """Sparse weights by label. One pass over all of them computes the scores of a few rows, or of dense rows.
 
     Args:
         coef: checked CSR [L, d].
@@ -127,7 +127,7 @@ class ByLabel(Weights):
     """
 
     def __init__(self, coef, bias: np.ndarray):
-        self._coef, self.bias = coef, bias + bias.dtype.type(0)  # −0 is 0, as that and a product with 0 is
+        self._coef, self.bias = coef, bias + bias.dtype.type(0)  # turns −0 into 0
 
     def rows(self, X):
         return _sparse.csr(X) if sp.issparse(X) else X
@@ -137,7 +137,7 @@ class ByLabel(Weights):
         coef, scores = _sparse.csr(coef), np.empty((X.shape[0], len(bias)), X.dtype)
         if sp.issparse(X):
             coef, X = _of_few_features(coef, X)
-        # one by one where filling up the places of a product with several would be most of the work
+        # row by row where filling a tile with several rows would be most of the work of the product
         alone = min(len(X), _FEW_ROWS) * coef.nnz < _lanes(X) * X.shape[1]
         step = 1 if alone else _FEW_ROWS
         for first in range(0, len(X), step):
@@ -146,7 +146,7 @@ class ByLabel(Weights):
 
 
 def _lanes(X) -> int:
-    """Rows of a tile."""
+    """How many rows a tile has."""
     return _TILE // X.dtype.itemsize
 
 
@@ -164,7 +164,7 @@ def _scores_of_few(coef, bias: np.ndarray, X: np.ndarray, threads: int) -> np.nd
 
 
 def _of_few_features(coef, X) -> tuple[Any, np.ndarray]:
-    """Checked weights, and rows as an array; where most work is in d, of the features of these rows alone."""
+    """Checked weights and rows, as an array; if most work grows with d, with only the rows' features."""
     if X.shape[0] > 1 and _lanes(X) * X.shape[1] > coef.nnz:
         used = np.unique(X.indices)
         coef, X = _sparse.csr(coef[:, used]), X[:, used]
@@ -172,7 +172,7 @@ def _of_few_features(coef, X) -> tuple[Any, np.ndarray]:
 
 
 class ByFeature(Weights):
-    """Sparse weights by feature, so that those of a row lie side by side; in memory or mapped into it.
+    """Sparse weights by feature, so that a row reads runs of consecutive weights; in memory or mapped.
 
     Args:
         indptr: where the weights of each feature begin, int64 [d+1].
@@ -180,26 +180,26 @@ class ByFeature(Weights):
         values: the weights.
         bias: [L].
 
-    The arrays are those of a checked matrix, or :meth:`check` looks at what a row needs.
+    The arrays are those of a checked matrix, or else :meth:`check` verifies the parts that a row needs.
     """
 
     in_memory = True
 
     def __init__(self, indptr: np.ndarray, labels: np.ndarray, values: np.ndarray, bias: np.ndarray):
         self.indptr, self.labels, self.values = indptr, labels, values
-        self.bias = bias + bias.dtype.type(0)  # −0 is 0, as in :class:`ByLabel`
-        # 64-bit offsets as pairs of 32-bit halves
+        self.bias = bias + bias.dtype.type(0)  # turns −0 into 0, as in :class:`ByLabel`
+        # native calls take 64-bit offsets as pairs of 32-bit halves
         self._arrays = values, labels, indptr.view(np.int32).reshape(-1, 2)
 
     @classmethod
     def of(cls, coef, bias: np.ndarray) -> ByFeature:
-        """Of checked CSR [L, d]."""
+        """Made from checked CSR [L, d]."""
         weights = _sparse.canonical_csr(coef.T.tocsr())
         indptr = np.ascontiguousarray(weights.indptr, np.int64)
         return cls(indptr, np.ascontiguousarray(weights.indices, np.int32), weights.data, bias)
 
     def check(self, X) -> None:
-        """Whether the weights of the features of X, checked CSR, may be used; what is in memory may."""
+        """Checks the weights of the features of X, checked CSR; weights in memory need no check."""
 
     def serving(self, X, threads: int = 1) -> Weights:
         if not self.in_memory or sp.issparse(X) or len(X) <= _MANY_ROWS * threads:
@@ -227,7 +227,7 @@ class ByFeature(Weights):
         indptr = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(begin - indptr[:-1], lengths) + np.arange(indptr[-1])
         shape, which = (len(features), len(self.bias)), self.labels[places]
-        # a copy, which nobody else changes: scipy follows it
+        # `which` is a copy that nobody else changes; scipy does not check it
         if which.size and not 0 <= which.min() <= which.max() < shape[1]:
             raise ValueError(f"expected labels from 0 to {shape[1] - 1}, found others: the index was changed")
         W = sp.csr_array((self.values[places], which, indptr), shape=shape)
@@ -260,30 +260,30 @@ def _product(X, V: np.ndarray, threads: int) -> np.ndarray:
 
 
 def _infinite() -> np.errstate:
-    """A score beyond the range of the dtype is infinite, and one of inf − inf is not among the best."""
+    """Without warnings, a score that overflows is infinite, and inf − inf gives NaN, which is never best."""
     return np.errstate(over="ignore", invalid="ignore")
 
 
 def parts(n: int, labels: int) -> list[slice]:
-    """Of n rows, whose scores of so many labels are made at a time."""
+    """n rows cut into slices whose scores for that many labels are computed at a time."""
     rows = max(1, _SCORES // max(1, labels))
     return [slice(first, min(first + rows, n)) for first in range(0, n, rows)]
 
 
 def _rank(z: np.ndarray, scores: np.ndarray, labels: np.ndarray, first: int, threads: int) -> None:
-    """Puts the best of the scores z [n, L] of labels from `first` into the best [n, k] of lower ones."""
+    """Merges the scores z [n, L] of labels from `first` on into the k best of lower labels, [n, k]."""
     if native.load_library() is not None:
         given = dict(z=np.ascontiguousarray(z), first_label=first, threads=threads)
         native.InPlace.once("best_labels", **given, scores=scores, best=labels)
         return
     k = scores.shape[1]
     for i in range(len(z)):
-        # lower labels stand first, which a stable sort prefers
+        # lower labels stand first, so that a stable sort prefers them among equals
         known = labels[i] >= 0
         found = np.concatenate([scores[i][known], z[i]])
         which = np.concatenate([labels[i][known], first + np.arange(z.shape[1], dtype=np.int32)])
         if len(found) > k:
-            # all that are as good as the k-th
+            # all scores that are at least the k-th best
             places = np.flatnonzero(found >= np.partition(found, len(found) - k)[len(found) - k])
             found, which = found[places], which[places]
         order = np.argsort(-found, kind="stable")[:k]

@@ -1,7 +1,7 @@
 """Writing a model: shards in label order, whatever the order in which labels are finished.
 
-A crash at any moment loses at most the shards in flight, among them those that the manifest does not name
-yet, and a run that resumes ends with the same bytes as one that was never interrupted.
+A crash at any moment loses at most the shards in flight and those that the manifest does not name yet. A run
+that resumes ends with the same bytes as one that was never interrupted.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from xmcjax.models._vacant import BESIDE, check_place, check_vacant, clear_unfin
 
 # The command line writes this file beside a model (clock, host, options); the store never reads it.
 RUN_FILE = "run.json"
-# Times as long as the manifest took to be written pass before it is written again.
+# After the manifest was written, this many times the duration of that writing passes before the next one.
 _PAUSES = 10
 
 
 class ShardWriter:
     """Takes the weights of labels one at a time, in any order, and writes complete shards.
 
-    Each shard is written as: temporary file, fsync, rename, fsync of the directory; then the manifest, which
-    is written at most a tenth of the time, when the range is complete, and whenever the writer is closed,
-    after an error too. So a writer is used in a ``with`` block, or closed: otherwise shards that are on disk
-    may not be named. What the manifest names is always whole. The bytes of the finished directory depend on
-    the labels, the meta data and the shard size only. `add` may be called from several threads; one process
-    at a time writes a directory.
+    Each shard is written as: temporary file, fsync, rename, fsync of the directory; then the manifest.
+    Writing the manifest takes at most a tenth of the time; besides, it is written when the range is complete
+    and when the writer is closed, even after an error. So use a writer in a ``with`` block, or close it: else
+    the manifest may not name all shards on disk. Shards that it names are complete. The bytes of the finished
+    directory depend on the labels, the meta data and the shard size only. `add` may be called from several
+    threads; one process at a time writes a directory.
 
     Args:
         directory: the model; made if absent.
@@ -70,8 +70,8 @@ class ShardWriter:
             directory is started afresh. Without it nothing that exists is touched.
         names: of the classes and features, or None.
         calibration: of the labels of the range, or None; :func:`write_calibration` adds it later.
-        at_once: whether all labels are written in one go, when they have been trained together. What a
-            killed writer of that kind has left is then replaced.
+        at_once: whether all labels are written in one go, when they have been trained together. Left-overs
+            of another such writer that was killed are then replaced.
         held: whether the caller has :func:`reserved` the directory.
 
     Raises:
@@ -134,7 +134,7 @@ class ShardWriter:
         self._pending: dict[int, dict[int, LabelWeights]] = {}
         self._full: dict[int, dict[int, LabelWeights]] = {}
         self._stored: dict[int, ShardRecord] = {}
-        #: shards that the manifest on disk names; when, and for how long, it was written last
+        #: number of shards that the manifest on disk names; when its last writing ended; how long that took
         self._named, self._named_at, self._naming = 0, -math.inf, 0.0
         #: writes the manifest at the end of the pause, where no shard has done so
         self._timer: threading.Timer | None = None
@@ -214,24 +214,24 @@ class ShardWriter:
         self._naming = self._named_at - begin
 
     def _name_when_due(self) -> None:
-        """Writes the manifest, now or at the end of the pause; the caller has the lock of what is written."""
-        # at most a tenth of the time of a run: with each shard it would be quadratic in their number
+        """Writes the manifest, now or at the end of the pause; the caller holds `_write_lock`."""
+        # This takes at most a tenth of a run. Writing it per shard would take time quadratic in the shards.
         rest = self._named_at + _PAUSES * self._naming - time.monotonic()
         if rest <= 0 or self.complete:
             self._write_manifest()
         elif self._timer is None or not self._timer.is_alive():  # as in a forked process
-            # it keeps no writer that nobody has any more
+            # the weak reference lets a writer that is no longer used be collected
             timer = threading.Timer(rest, _call, [weakref.WeakMethod(self._name_late)])
             timer.daemon = True
             timer.start()
             self._timer = timer
 
     def _name_late(self) -> None:
-        """At the end of a pause."""
+        """Writes the manifest at the end of a pause, unless it is written already."""
         with self._write_lock:
             self._timer = None
             if self._lock.held and self._named < len(self._stored):
-                with contextlib.suppress(OSError):  # which the next shard, or the end, meets too
+                with contextlib.suppress(OSError):  # the next shard, or the end, tries again
                     self._name_when_due()
 
     def _write(self, name: str, content: bytes) -> None:
@@ -242,7 +242,7 @@ class ShardWriter:
         return self
 
     def __exit__(self, kind, *_) -> None:
-        # After an error no shard is tried again: another error would hide the first one.
+        # After an error no shard is written again: another error would hide the first one.
         if kind is None:
             self.close()
         else:
@@ -254,7 +254,7 @@ class ShardWriter:
         return len(self._stored) == len(self._numbers())
 
     def _numbers(self) -> range:
-        """Of all shards of the range."""
+        """The numbers of all shards of the range."""
         size, (first, last) = self._manifest.shard_size, self._manifest.label_range
         return range(first // size, (last - 1) // size + 1)
 
@@ -362,7 +362,7 @@ class ShardWriter:
             self._store_rows(first, labels[rows], _sparse.rows_of(W, rows), part)
 
     def add_shard(self, first: int, labels: np.ndarray, W, **numbers: np.ndarray) -> None:
-        """As `add_rows`, of the labels of the shard that begins with `first`, which is not on disk."""
+        """As `add_rows`, for the labels of one shard, which begins with `first` and is not on disk."""
         bounds = self._manifest.shard_bounds(first // self._manifest.shard_size)
         self._store_rows(first, *self._checked_rows(labels, W, bounds, numbers), numbers)
 
@@ -391,7 +391,7 @@ class ShardWriter:
         with self._buffer_lock:
             self._stored[number] = shard
         try:
-            # of labels that are written in one go it names all or none
+            # where all labels are written in one go, the manifest names all shards or none
             if self.complete or not self._at_once:
                 self._name_when_due()
         except BaseException:
@@ -429,7 +429,7 @@ class ShardWriter:
             return True
 
     def withdraw(self) -> None:
-        """Removes the model, where this writer has begun it and no shard of it is stored, and closes.
+        """Closes the writer; removes the model if this writer began it and has stored no shard of it.
 
         Raises:
             OSError: a file cannot be removed.
@@ -438,7 +438,7 @@ class ShardWriter:
             if self._begun and not self._stored:
                 for name in (MANIFEST, *self._beside):
                     (self.directory / name).unlink()
-                with contextlib.suppress(OSError):  # something else is in it
+                with contextlib.suppress(OSError):  # the directory is not empty
                     self.directory.rmdir()
         finally:
             self._leave(failed=True)
@@ -447,7 +447,7 @@ class ShardWriter:
         """Releases the directory, once; the manifest names what is on disk, where it can be written.
 
         Args:
-            failed: whether there is an error, which is the one that matters.
+            failed: whether an error is on its way to the caller, which no other error must hide.
         """
         timer = self._timer
         if timer is not None:
@@ -481,7 +481,7 @@ class ShardWriter:
 
 
 def _call(method: weakref.WeakMethod) -> None:
-    """Of an object, where it is there still."""
+    """Calls the method, if its object still exists."""
     found = method()
     if found is not None:
         found()
