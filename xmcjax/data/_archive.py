@@ -21,21 +21,21 @@ from xmcjax.data._errors import DataFormatError
 from xmcjax.data._files import CHUNK
 from xmcjax.data._memory import MemoryBound
 
-# What one byte of a deflated member can unpack to, at most.
+# The most bytes that one byte of a deflated member can unpack to.
 _MAX_RATIO = 1032
-# Bytes that state the length of the header of an array, by the version of its format; how long it may be; and
-# types of numbers and texts, without names.
+# _LENGTHS: how many bytes state the length of an npy header, by the version of the npy format.
+# _LONGEST_HEADER: the most bytes of a header. _DESCR: dtypes of numbers and texts, without fields.
 _LENGTHS = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
 _LONGEST_HEADER = 10_000
 _DESCR = re.compile(r"[<>|=]?[?biufcmMSUVO][0-9]{0,4}")
 
 
 def check_seekable(path: Path, why: str) -> None:
-    """Whether a file can be read from any place.
+    """Checks that a file can be read from any place.
 
     Args:
         path: the file.
-        why: it must be, such as "npz is read from its end".
+        why: the reason, for the error, such as "npz is read from its end".
 
     Raises:
         DataFormatError: it is a FIFO or the like.
@@ -47,7 +47,7 @@ def check_seekable(path: Path, why: str) -> None:
         >>> check_seekable(Path(file.name), "npz is read from its end")
     """
     mode = os.stat(path).st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # of a directory the system says what it is
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # for a directory the system's own error is clear
         raise DataFormatError(path, None, None, f"a regular file, because {why}", kind_of(mode))
 
 
@@ -60,8 +60,8 @@ def open_npz(
     Args:
         path: the file.
         max_memory: bytes that reading may take; None allows 20 times the file's size on disk and 64 MB.
-        copies: bytes of memory for a byte of a member: 1 for itself, and 1 for each copy of its size that the
-            caller makes of it. What depends on the member is for :meth:`Archive.check_memory`.
+        copies: bytes of memory per byte of a member: 1 for the member, and 1 for each copy of its size that
+            the caller makes. Other memory of the caller is for :meth:`Archive.check_memory`.
 
     Raises:
         DataFormatError: the file is no regular file, no npz, or damaged; also from within the block.
@@ -85,8 +85,8 @@ def open_npz(
                 yield Archive(archive, bound, copies)
         except DataFormatError:
             raise
-        # All that zipfile is known to raise on a damaged archive: ValueError for names that are no
-        # text, RuntimeError for a member marked as encrypted.
+        # All errors that zipfile is known to raise for a damaged archive, among them ValueError for names
+        # that are no text, and RuntimeError for a member marked as encrypted.
         except (
             zipfile.BadZipFile,
             zlib.error,
@@ -106,7 +106,7 @@ class Archive:
     """The members of an open npz file, checked; made by :func:`open_npz`.
 
     Attributes:
-        names: of the members, without their suffix.
+        names: the names of the members, without their suffix.
 
     Example:
         >>> import tempfile
@@ -126,10 +126,10 @@ class Archive:
         self.names = {name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")}
 
     def member(self, name: str, kinds: str, ndim: int = 1) -> np.ndarray:
-        """An array of one of the wanted kinds of dtype, and number of axes.
+        """The array of a member; its dtype must be of one of `kinds`, and it must have `ndim` axes.
 
         Raises:
-            DataFormatError: there is no such member, or it is another one.
+            DataFormatError: there is no such member, or it is no such array.
         """
         if name not in self.names:
             raise self.error(f"a member {name!r}", "none")
@@ -158,18 +158,18 @@ class Archive:
             return np.frombuffer(block, dtype).reshape(shape, order="F" if fortran_order else "C")
 
     def check_memory(self, needed: int, what: str) -> None:
-        """Raises DataFormatError where so many bytes are more than reading may take."""
+        """Raises DataFormatError if reading may not take this many bytes."""
         self._bound.check(needed, what)
 
     def error(self, expected: str, found: str) -> DataFormatError:
-        """What is wrong with the file."""
+        """The error that says what is wrong with the file."""
         return DataFormatError(self._bound.path, None, None, expected, found)
 
 
 def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, Fortran order and dtype of an array in the npy format, whose numbers follow.
+    """Shape, Fortran order and dtype of an array in the npy format; the file then stands at its numbers.
 
-    NumPy's own reader of headers lets the errors of Python's parser out.
+    NumPy's own reader of headers is not used, because errors of Python's parser escape from it.
 
     Raises:
         ValueError: no such header.

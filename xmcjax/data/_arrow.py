@@ -4,9 +4,9 @@
 |---|---|
 | ``labels`` | a list of labels, from 0, or one class |
 | ``features`` | a list of d numbers: dense features |
-| ``feature_indices``, ``feature_values`` | in place of it two lists of one length: sparse features, from 0 |
+| ``feature_indices``, ``feature_values`` | or two lists of one length instead: sparse features, from 0 |
 
-Other names of the columns can be given; other columns are not read.
+The caller can give other names of these columns. No other columns are read.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from xmcjax.data._text import value_dtype
 from xmcjax.data._text_format import MAX_COLUMNS
 
 DENSE, SPARSE, LABELS = "features", ("feature_indices", "feature_values"), "labels"
-ROWS, _FEW_ROWS = 8192, 64  # of a batch; those of Parquet are unpacked
+ROWS, _FEW_ROWS = 8192, 64  # the most rows worked on at a time; rows of Parquet unpacked at a time
 _SMALL = 1 << 20  # bytes of batches that are worked on together
-_MAGIC = b"ARROW1"  # of a file; a stream has none
+_MAGIC = b"ARROW1"  # begins an Arrow file, but not a stream
 
 
 class Columns(NamedTuple):
     """What is read of a file.
 
     Attributes:
-        features: one name, of lists of numbers, or two, of lists of indices and of values; none to leave
-            features out, and None for the usual names.
+        features: one name, of a column of lists of numbers; two names, of lists of indices and of values;
+            () to leave features out; None for the usual names.
         labels: a name, or None to leave labels out.
     """
 
@@ -81,7 +81,7 @@ class TableReader:
         path: the file.
         wanted: which columns.
         dtype: of the values, float32 or float64.
-        n_features, n_labels: sizes, or None for those that the rows show.
+        n_features, n_labels: sizes, or None to take the largest index in the rows.
         max_memory: bytes that reading may take; None allows 20 times the file's size and 64 MB.
     """
 
@@ -103,10 +103,10 @@ class TableReader:
         ]
         self._bound = MemoryBound(path, max_memory)
         self._pa = pyarrow()
-        self._rows = 0  # of the file before the batch at hand
+        self._rows = 0  # rows of the file before the current batch
 
     def pieces(self, piece: int | None) -> Iterator[tuple[Any, Any]]:
-        """(X, y) of about so many bytes, or all together; what is left out is None.
+        """(X, y) in pieces of about `piece` bytes, or all rows together; what is left out is None.
 
         Raises:
             DataFormatError: the file is damaged, has other columns, or takes too much memory.
@@ -134,11 +134,11 @@ class TableReader:
                 yield X, y
 
     def _gathered(self, most: int) -> Iterator[Any]:
-        """The batches, small ones together up to so many bytes: a step for few rows takes long to begin."""
+        """The batches; small ones are joined up to `most` bytes, because each step has a fixed cost."""
         held, rows, size = [], 0, 0
         for number, batch in enumerate(self._batches()):
-            batch.validate(full=True)  # before its offsets are followed
-            if number == 0:  # alone: columns of other types are refused before anything is done with them
+            batch.validate(full=True)  # before anything uses its offsets
+            if number == 0:  # given alone, so that wrong types of columns are refused before any other work
                 yield batch
                 continue
             more = batch.nbytes
@@ -155,7 +155,7 @@ class TableReader:
             yield self._together(held)
 
     def _together(self, batches: list[Any]) -> Any:
-        """Batches of few bytes as one."""
+        """Joins batches of few bytes into one."""
         if len(batches) == 1:
             return batches[0]
         (whole,) = self._pa.Table.from_batches(batches).combine_chunks().to_batches()
@@ -254,7 +254,7 @@ class TableReader:
             return entries.to_numpy(zero_copy_only=False).astype(self._dtype)
 
     def _places(self, entries: Any, lengths: np.ndarray, name: str, size: int | None) -> np.ndarray:
-        """Column or label numbers, int32, each once in a row."""
+        """Column or label numbers as int32; checks that a row has each of them once."""
         if not self._pa.types.is_integer(entries.type):
             raise self._error(f"lists of whole numbers in column {name!r}", f"lists of {entries.type}")
         places = entries.to_numpy(zero_copy_only=False)
@@ -318,7 +318,7 @@ class TableReader:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Makes one sentence of what pyarrow raises."""
+        """Turns what pyarrow raises into a DataFormatError of one sentence."""
         try:
             yield
         except DataFormatError:
@@ -339,8 +339,8 @@ class _ParquetReader(TableReader):
         check_seekable(self.path, "Parquet is read from its end")
         with open(self.path, "rb") as raw, self._pa.parquet.ParquetFile(raw) as file:
             names = self._names(file.schema_arrow)
-            # A few rows first: what a row unpacks to is known when it is there. (What the file says of its
-            # columns is not asked for: where it is damaged, that ends the process.)
+            # Few rows at a time, because how many bytes rows unpack to is known only afterwards. The column
+            # metadata of the file are not asked: if they are damaged, reading them ends the process.
             yield from file.iter_batches(_FEW_ROWS, columns=names, use_threads=False)
 
 
@@ -405,7 +405,7 @@ def table_pieces(
     max_memory: int | None = None,
     piece: int | None,
 ) -> Iterator[tuple[Any, Any]]:
-    """As ``load_parquet`` or ``load_arrow``, in pieces of about ``piece`` bytes; None is all together."""
+    """As ``load_parquet`` or ``load_arrow``, in pieces of about ``piece`` bytes; None is one piece."""
     wanted = columns(feature_columns, label_column)
     yield from READERS[kind](path, wanted, dtype, n_features, n_labels, max_memory).pieces(piece)
 
@@ -425,13 +425,13 @@ def load_parquet(
     Args:
         path: the file.
         dtype: of the values, float32 or float64.
-        feature_columns: one column of lists of d numbers each, for dense features, or two, of lists of
-            indices and of values, both of sparse features. None is the column "features" where there is one,
-            else "feature_indices" and "feature_values"; () leaves features out.
+        feature_columns: one column of lists of d numbers each, for dense features; or two columns, of lists
+            of indices and of lists of values, for sparse features. None is the column "features" if it is
+            there, else "feature_indices" and "feature_values"; () leaves features out.
         label_column: lists of labels, or one class in each row; None leaves labels out.
         n_features: d; sparse features beyond it are errors. By default the largest index in this file: give
             a test file the d of its training file.
-        n_labels: L where rows have lists of labels, likewise.
+        n_labels: L where rows have lists of labels; by default the largest label in this file and one.
         max_memory: bytes that reading may take; by default 20 times the file's size and 64 MB.
 
     Returns:
@@ -487,7 +487,7 @@ def load_arrow(
 
 
 def _whole(kind, path, dtype, feature_columns, label_column, *sizes) -> tuple[Any, Any]:
-    """A table at once; `sizes` are n_features, n_labels and max_memory."""
+    """A whole table as one piece; `sizes` are n_features, n_labels and max_memory."""
     wanted = columns(feature_columns, label_column)
     (whole,) = READERS[kind](path, wanted, dtype, *sizes).pieces(None)
     return whole

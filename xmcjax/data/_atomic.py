@@ -17,11 +17,11 @@ from typing import IO
 
 from xmcjax._file_locks import lock
 
-# What file systems without owners answer (vfat), and user namespaces that do not know the owner.
+# Errors that chown gives on file systems without owners (vfat), and in user namespaces without that owner.
 _CANNOT_OWN = {errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 # Longest name of a file on the usual file systems.
 _LONGEST_NAME = 255
-# Of the names of temporary files, with 16 hexadecimal digits.
+# The end of the names of temporary files, with 16 hexadecimal digits.
 _ENDING = ".{}.tmp"
 
 
@@ -36,19 +36,19 @@ def atomic_write(path: str | os.PathLike[str], *, alone: bool = False) -> Iterat
 
     A symbolic link stays, and the file that it leads to is replaced. What is not a regular file (a device, a
     FIFO, a descriptor of this process such as /dev/stdout or /dev/fd/N) is written to directly. A regular
-    file that cannot be replaced, because it is mounted by itself, is written over when the content is
-    complete; a crash or a full disk meanwhile may leave a part.
+    file that cannot be replaced, because it is a mount point, is overwritten when the content is complete; a
+    crash or a full disk meanwhile may leave a part.
 
     Args:
         path: of the file.
-        alone: whether this is to be the only writer of a regular file, and is refused while another one is
-            at work; of two that begin at the same moment both may be. Temporary files of writers that were
-            killed are removed.
+        alone: whether this must be the only writer of a regular file. It is then refused while another
+            writer is at work; of two that begin at the same moment both may be refused. Temporary files of
+            killed writers are removed.
 
     Raises:
-        FileExistsError: another writer is at work, and this one was to be alone.
-        OSError: a directory, a folder that does not exist, a file that may not be written, a full disk; with
-            the name ``path``.
+        FileExistsError: another writer is at work, and `alone` is set.
+        OSError: a directory, a folder that does not exist, a file that may not be written, a full disk; the
+            error names ``path``.
 
     Example:
         >>> import tempfile
@@ -75,7 +75,7 @@ def atomic_write(path: str | os.PathLike[str], *, alone: bool = False) -> Iterat
         if stat.S_ISREG(found.st_mode) and target.exists() and os.path.samestat(os.stat(target), found):
             opened = _replacing(path, target, found, alone)
         else:
-            # Links of /proc may also lead to a regular file without a name: it can only be written in place.
+            # A link of /proc may lead to a regular file without a name, which can only be written in place.
             flags = os.O_WRONLY | os.O_TRUNC | os.O_NOCTTY
             opened = _through(path, lambda: os.open(path, flags))
     with opened as file:
@@ -83,7 +83,7 @@ def atomic_write(path: str | os.PathLike[str], *, alone: bool = False) -> Iterat
 
 
 def _own_descriptor(path: Path) -> int | None:
-    """N where a path leads to the descriptor N of this process."""
+    """N if a path leads to the descriptor N of this process, else None."""
     place = Path.cwd() / path
     for _ in range(40):  # as many links as the kernel follows
         folder = os.path.realpath(place.parent)
@@ -108,11 +108,11 @@ def _through(path: Path, descriptor) -> Iterator[IO[bytes]]:
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder, and those above it, where it is not there.
+    """Makes a folder and the folders above it, unless it exists.
 
     Raises:
-        OSError: it cannot be made; a PermissionError also where the system says that there is no such file,
-            as it does of what is to be made in /proc.
+        OSError: it cannot be made. Where the system says "no such file", as it does in /proc, the error is a
+            PermissionError.
 
     Example:
         >>> import tempfile
@@ -128,7 +128,7 @@ def make_folder(path: Path) -> None:
 
 
 def _not_made(error: OSError, path: Path) -> OSError:
-    """The error with the user's file in it, which is not to be found because it is yet to be made."""
+    """The error with the user's path in it; "no such file" becomes a refusal, as the file is to be made."""
     if error.errno != errno.ENOENT or not path.absolute().parent.is_dir():
         return named(error, path)
     return PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
@@ -140,7 +140,7 @@ def _replacing(path: Path, target: Path, found: os.stat_result | None, alone: bo
     if not target.parent.exists():
         raise FileNotFoundError(f"{target.parent}: expected a folder for {target.name}, found none")
     stem = _stem(target.name)
-    # What replaces a private file is private from its first byte on.
+    # The temporary file that will replace a private file is private from its first byte on.
     mode = 0o666 if found is None else 0o600
     scratch = _beside(target, stem)
     try:
@@ -152,7 +152,7 @@ def _replacing(path: Path, target: Path, found: os.stat_result | None, alone: bo
                 held = lock(file.fileno())
                 if held is not False and scratch.exists():
                     break
-                # One that looks for left-overs took it for one, before it was locked.
+                # Another writer removed this file as a left-over before it was locked.
                 scratch.unlink(missing_ok=True)
                 scratch = _beside(target, stem)
             if held:
@@ -187,7 +187,7 @@ def _replacing(path: Path, target: Path, found: os.stat_result | None, alone: bo
 
 
 def _stem(name: str) -> str:
-    """What the names of temporary files of a file begin with; a long name is hashed."""
+    """The beginning of the names of a file's temporary files; a long name is hashed."""
     if len(os.fsencode(f".{name}{_ENDING.format('0' * 16)}")) <= _LONGEST_NAME:
         return f".{name}"
     return f".xmcjax-{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}"
@@ -198,10 +198,10 @@ def _beside(target: Path, stem: str) -> Path:
 
 
 def _check_alone(path: Path, own: Path, stem: str) -> None:
-    """Whether a writer, whose temporary file is made and locked, is the only one; removes left-overs.
+    """Checks that a writer, whose temporary file is made and locked, is the only one; removes left-overs.
 
     Raises:
-        FileExistsError: another one is at work.
+        FileExistsError: another writer is at work.
     """
     try:
         names = os.listdir(own.parent)
@@ -214,10 +214,10 @@ def _check_alone(path: Path, own: Path, stem: str) -> None:
 
 
 def _check_left_over(path: Path, scratch: Path) -> None:
-    """Whether the writer of a temporary file is gone, which is removed then.
+    """Removes a temporary file whose writer is gone.
 
     Raises:
-        FileExistsError: it is at work.
+        FileExistsError: the writer is at work.
     """
     try:
         descriptor = os.open(scratch, os.O_RDONLY | os.O_NONBLOCK)
@@ -235,7 +235,7 @@ def _check_left_over(path: Path, scratch: Path) -> None:
 
 
 def _copy_into(target: Path, source: Path) -> None:
-    """Gives a file that keeps its place, because it is mounted by itself, the content of another one."""
+    """Copies the content of `source` into a file that cannot be replaced, because it is a mount point."""
     shutil.copyfile(source, target)
     handle = os.open(target, os.O_WRONLY)
     try:
@@ -256,7 +256,7 @@ def _take_over(descriptor: int, found: os.stat_result) -> None:
         except OSError as error:
             if error.errno not in _CANNOT_OWN:
                 raise
-    # After the owner: a change of it clears the bits that make a program run as its owner.
+    # The mode comes after the owner, because a change of owner clears the set-user-ID and set-group-ID bits.
     os.fchmod(descriptor, stat.S_IMODE(found.st_mode))
 
 

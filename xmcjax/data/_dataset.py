@@ -49,7 +49,7 @@ FORMATS: dict[str, Format] = {
     "parquet": Format(load_parquet, save_parquet, partial(table_pieces, "parquet")),
     "arrow": Format(load_arrow, save_arrow, partial(table_pieces, "arrow")),
 }
-# Those that hold dense features as they are.
+# The formats that can hold dense features.
 _DENSE = ("parquet", "arrow")
 
 
@@ -100,7 +100,7 @@ class Dataset(NamedTuple):
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the data themselves: equal for equal data, whatever file they came from.
 
-        Dense features are other data than sparse ones of the same values: training may round them otherwise.
+        Dense features differ from sparse ones of the same values: training may round them differently.
 
         Raises:
             ValueError: X holds values that are not finite, or y is no label matrix or class vector.
@@ -135,7 +135,7 @@ def load(path: str | os.PathLike[str], format: str | None = None, **options: Any
         format: "xmc", "svmlight", "npz", "parquet" or "arrow". Without it the suffix says it: .npz,
             .parquet, .arrow, .feather; any other is "xmc".
         **options: of the format's reader: ``load_xmc``, ``load_svmlight``, ``load_npz``, ``load_parquet``,
-            ``load_arrow``. ``load_features`` and ``load_labels`` read what has a file of its own.
+            ``load_arrow``. ``load_features`` and ``load_labels`` read files of only features or labels.
 
     Raises:
         DataFormatError: the file breaks its format.
@@ -162,14 +162,14 @@ def load_pieces(
         path, format: as in ``load``.
         piece: about how many bytes the matrices of a piece take. An npz file is one piece.
         **options: of the format's reader, as in ``load``. ``max_memory`` bounds what a line may take.
-            svmlight, Parquet and Arrow need ``n_features`` (and ``n_labels``), or each piece has the
-            numbers of its own rows.
+            svmlight, Parquet and Arrow need ``n_features`` (and ``n_labels``), or the sizes of each piece
+            are those of its own rows.
 
     Yields:
         Data sets of rows that follow one another; the last one may have none.
 
     Raises:
-        DataFormatError, OSError, ValueError: as in ``load``, when the place is reached.
+        DataFormatError, OSError, ValueError: as in ``load``, when the faulty place is reached.
 
     Example:
         >>> import pathlib, tempfile

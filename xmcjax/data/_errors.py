@@ -32,7 +32,7 @@ class DataFormatError(ValueError):
         expected: str,
         found: str,
     ):
-        # Some libraries quote what they cannot read, be it thousands of bytes.
+        # Some libraries quote all that they cannot read, even thousands of bytes.
         found = found if len(found) <= 300 else f"{found[:299]}…"
         # All arguments go to the base class, so that the error survives a pickle between processes.
         super().__init__(os.fspath(path), line, column, expected, found)

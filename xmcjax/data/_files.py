@@ -14,12 +14,12 @@ from xmcjax.data._atomic import named
 from xmcjax.data._errors import DataFormatError
 from xmcjax.data._unpack import Unpacked, gzip_file, xz_file
 
-# Bytes asked for at once: large enough that the calls do not count, small enough for the cache.
+# Bytes read at a time: enough that the cost of a call does not matter, few enough for the cache.
 CHUNK = 1 << 20
 # A longer line is refused: without a bound, a single file without line ends would fill the memory.
 MAX_LINE = 1 << 28
-# How compressed files begin that are read as text, which none does: what they are, and the suffix by which
-# they would be unpacked.
+# How compressed files begin, which no text does; for each kind its name, and the suffix under which it would
+# be unpacked (None if it never is). A file with such a beginning and another suffix is refused.
 _COMPRESSED = {
     rb"BZh[1-9]1AY": ("a bzip2 file", None),
     rb"\x28\xb5\x2f\xfd": ("a Zstandard file", None),
@@ -34,8 +34,8 @@ class Chunk(NamedTuple):
 
     Attributes:
         data: the lines; only the last of a file may lack its ``\\n``.
-        position: bytes of the file (as it lies on the disk) that were read for it and those before.
-        unpacked: bytes of its content likewise.
+        position: bytes of the file, as it is on disk, that were read up to the end of this chunk.
+        unpacked: bytes of the unpacked content up to the end of this chunk.
     """
 
     data: bytes
@@ -47,7 +47,7 @@ class LongLineError(Exception):
     """A line is longer than it may be; internal, as ``CorruptFileError``.
 
     Attributes:
-        longest: bytes that it may have.
+        longest: the most bytes that a line may have.
     """
 
     def __init__(self, longest: int):
@@ -125,7 +125,7 @@ def line_chunks(path: Path, memory: int, longest: int) -> Generator[Chunk]:
 
 
 def _read(file: BinaryIO | Unpacked, path: Path, size: int) -> tuple[bytes, int | None]:
-    """The next bytes, and how many of the packed file were read for them and those before."""
+    """The next bytes, and how many bytes of the packed file were read so far; None if that is not known."""
     try:
         return file.read(size), file.tell() if isinstance(file, Unpacked) else None
     except OSError as error:

@@ -10,7 +10,7 @@ from xmcjax._sparse import Sparse, canonical_csr, dense
 
 
 def canonical_features(X: Sparse, *, zeros: bool = False) -> sp.csr_matrix:
-    """Canonical X of float32 or float64 with finite values; ``zeros`` says whether stored ones are kept."""
+    """Canonical X of float32 or float64 with finite values; ``zeros`` says whether stored zeros are kept."""
     X = canonical_csr(X, "X", zeros=zeros)
     _check_dtype(X)
     _check_finite(X)

@@ -1,7 +1,7 @@
 """One sparse matrix as text: the ``trn_X_Xf.txt`` and ``trn_X_Y.txt`` of the XMC repository.
 
-A first line ``n m``, then one line per row: ``index:value index:value``. The repository offers its sets so
-too, features and labels in a file each, and pyxclib reads and writes such files.
+A first line ``n m``, then one line per row: ``index:value index:value``. The repository also offers its data
+sets in this form, features and labels in separate files, and pyxclib reads and writes such files.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def matrix_pieces(
     max_memory: int | None = None,
     piece: int | None,
 ) -> Iterator[sp.csr_matrix]:
-    """As ``load_matrix``, in pieces of about ``piece`` bytes; all together where it is None."""
+    """As ``load_matrix``, in pieces of about ``piece`` bytes; one piece where ``piece`` is None."""
     dtype, first = value_dtype(dtype), int(flag("one_based", one_based))
     reader = RowReader(path, parser, max_memory)
     with reader.chunks() as chunks:

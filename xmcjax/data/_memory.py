@@ -41,7 +41,7 @@ class MemoryBound:
         self.size = 0 if self._stream else found.st_size
 
     def seen(self, position: int) -> None:
-        """Notes how many bytes were read; for a pipe this is all that is known of its size."""
+        """Notes how many bytes were read, which is all that is known of the size of a pipe."""
         if self._stream:
             self.size = position
 
@@ -51,10 +51,10 @@ class MemoryBound:
         return FACTOR * self.size + FREE if self._max_memory is None else self._max_memory
 
     def check(self, needed: int, what: str, line: int | None = None) -> None:
-        """Whether reading may take so many bytes.
+        """Checks that reading may take this many bytes.
 
         Raises:
-            DataFormatError: it may not; ``what`` says what they are for.
+            DataFormatError: it may not; ``what`` says what the bytes are for.
         """
         if needed > self.limit:
             raise self.refusal(needed, what, line)

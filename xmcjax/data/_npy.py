@@ -1,4 +1,4 @@
-"""Dense arrays as npy files, such as embeddings: mapped into memory where they can be used as they lie."""
+"""Dense arrays as npy files, such as embeddings: mapped into memory if they can be used as stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xmcjax.data._memory import MemoryBound
 from xmcjax.data._text import value_dtype
 from xmcjax.data._text_format import MAX_COLUMNS
 
-# Bytes of an array that are looked at together.
+# About how many bytes of an array are checked or converted at a time.
 _PART = 8 << 20
 
 
@@ -31,13 +31,13 @@ def load_npy(
 ) -> np.ndarray:
     """Reads dense features from an npy file.
 
-    An array whose numbers are of the wanted type, row after row, is mapped into memory and never copied: the
-    system reads its pages when they are needed and drops them again. Every number is looked at once. A file
-    that another program changes or cuts while it is mapped changes the array, or ends the process.
+    An array of the wanted type in row-major order is mapped into memory and never copied: the system reads
+    its pages when they are needed and drops them again. Every number is checked once. If another program
+    changes or truncates the file while it is mapped, the array changes, or the process ends.
 
     Args:
         path: the file; numbers of any real type.
-        dtype: of the result, float32 or float64; by default float64 where the file has that, else float32.
+        dtype: of the result, float32 or float64; by default float64 if the file has float64, else float32.
         max_memory: bytes that reading may take, for an array that is not mapped; by default 20 times the
             file's size and 64 MB.
 
@@ -79,7 +79,7 @@ def npy_pieces(
     piece: int,
 ) -> Iterator[np.ndarray]:
     """As ``load_npy``, in pieces of about ``piece`` bytes."""
-    MemoryBound(path, max_memory)  # refuses a bound that is none
+    MemoryBound(path, max_memory)  # refuses an invalid max_memory
     mapped, wanted = _features(path, dtype)
     if len(mapped) == 0:
         yield np.empty(mapped.shape, wanted)
@@ -98,7 +98,7 @@ def load_npy_labels(path: str | os.PathLike[str], *, max_memory: int | None = No
         max_memory: bytes that reading may take; by default 20 times the file's size and 64 MB.
 
     Returns:
-        Classes, int64 [n], or the label matrix as it lies, mapped into memory and checked.
+        Classes, int64 [n], or the label matrix as stored, mapped into memory and checked.
 
     Raises:
         DataFormatError: as in ``load_npy``, or other numbers.
@@ -155,7 +155,7 @@ def save_npy(path: str | os.PathLike[str], X: np.ndarray) -> None:
 
 
 def _features(path: str | os.PathLike[str], dtype: np.typing.DTypeLike | None) -> tuple[np.ndarray, np.dtype]:
-    """The array of a file of features, and the type in which they are wanted."""
+    """The mapped array of a file of features, and the dtype in which they are wanted."""
     wanted = None if dtype is None else value_dtype(dtype)
     mapped = _mapped(path)
     _need_two_axes(path, mapped, "features, [n, d]")
@@ -165,7 +165,7 @@ def _features(path: str | os.PathLike[str], dtype: np.typing.DTypeLike | None) -
 
 
 def _mapped(path: str | os.PathLike[str]) -> np.ndarray:
-    """The array of a file, none of whose numbers is read."""
+    """The array of a file, mapped into memory; none of its numbers is read yet."""
     path = Path(path)
     check_seekable(path, "npy is mapped into memory")
     with open(path, "rb") as file:
@@ -195,7 +195,7 @@ def _need_two_axes(path: str | os.PathLike[str], X: np.ndarray, what: str) -> No
 
 
 def _parts(X: np.ndarray, size: int = _PART) -> Iterator[tuple[int, np.ndarray]]:
-    """(first row, rows) of an array, about so many bytes at a time."""
+    """(first row, rows) of an array, about `size` bytes at a time."""
     rows = max(1, size // max(1, X.shape[1] * X.itemsize))
     for start in range(0, len(X), rows):
         yield start, X[start : start + rows]

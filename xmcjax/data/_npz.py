@@ -24,7 +24,7 @@ from xmcjax.data._text import rising_csr, value_dtype
 from xmcjax.data._text_format import MAX_COLUMNS
 
 FORMAT = "xmcjax-data-1"
-# What a byte of a member takes until it is checked and part of a matrix, at most.
+# The most bytes of memory that a byte of a member takes until it is checked and part of a matrix.
 _COPIES = 4
 
 

@@ -14,7 +14,7 @@ from xmcjax.data._errors import DataFormatError
 from xmcjax.data._memory import MemoryBound
 
 _PAIR = re.compile(rb"[ \t]*(\d{1,10})[ \t]+(\d{1,10})[ \t]*\r?\n?")
-# Bytes of a line beyond which it is none, and bytes that a pair takes.
+# _LONGEST: the most bytes of a line. _COST: the bytes of memory that a pair takes while it is read.
 _LONGEST, _COST = 256, 40
 
 
@@ -33,7 +33,7 @@ def load_pairs(
 
     Raises:
         DataFormatError: another line, a row or label out of range, or too much memory.
-        TypeError, ValueError: a number of rows or labels that is none.
+        TypeError, ValueError: n_rows or n_labels is no valid number.
         OSError: the file cannot be read.
 
     Example:

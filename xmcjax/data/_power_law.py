@@ -11,12 +11,12 @@ from xmcjax._arguments import number, whole_number
 from xmcjax.data._text import value_dtype
 from xmcjax.data._text_format import MAX_COLUMNS, MAX_ROWS
 
-# The share of a label's own features that a row with this label shows.
+# The probability that a row with a label shows one of the label's own features.
 _SHOWN = 0.4
 _OWN_FEATURES = 8
-# Mean of the repetitions of a feature in a row beyond the first, at most.
+# The largest mean number of repetitions of a feature in a row, beyond the first occurrence.
 _REPEATS = 3.0
-# Rows made at once: besides the result a few times this block is in memory.
+# Rows made at a time: memory holds the result and a few copies of such a block.
 _BLOCK = 1 << 16
 
 
@@ -33,12 +33,12 @@ def make_power_law(
 ) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     """Makes a multi-label data set like a bag of words, with a long tail of rare labels.
 
-    The frequency of the label of rank r falls as r^-exponent, that of the features likewise
-    (Zipf's law); ranks are dealt to the numbers at random. Every label has eight features of its
-    own, drawn with the square root of these frequencies, so that labels share features and
-    frequent ones say little; a row shows each feature of its labels with probability 0.4, and one
-    background feature at least. Values are counts ≥ 1, so that every transform applies. Rare
-    labels may get no row at all, as in a split of real data.
+    The frequency of the label of rank r falls as r^-exponent, and so does the frequency of the feature
+    of rank r (Zipf's law); ranks are assigned at random. Every label has eight features of its own,
+    drawn with probability ∝ the square root of the features' frequencies, so that labels share features
+    and frequent features say little. A row shows each feature of its labels with probability 0.4, and at
+    least one background feature. Values are counts ≥ 1, so that every transform applies. Rare labels may
+    get no row at all, as in a split of real data.
 
     Time and memory grow with the non-zeros, n·nonzeros_per_row, and with d and n_labels.
 
@@ -46,9 +46,9 @@ def make_power_law(
         n: rows, at least 0.
         d: features, at least 1.
         n_labels: labels L, at least 1.
-        labels_per_row: mean number of labels of a row, from 1 to L; every row has one at least.
-        nonzeros_per_row: mean number of non-zeros of a row, about; from 1 to d. Where the labels'
-            own features are more already, there are that many.
+        labels_per_row: mean number of labels of a row, from 1 to L; every row has at least one.
+        nonzeros_per_row: about the mean number of non-zeros of a row, from 1 to d. It is larger where the
+            labels' own features alone are more.
         exponent: of the power laws, at least 0; 0 makes all equally frequent.
         seed: equal arguments and seeds give equal data.
         dtype: float32 or float64.
@@ -116,7 +116,7 @@ def _own_features(rng: np.random.Generator, Y: sp.csr_matrix, own: np.ndarray, d
 
 
 class _PowerLaw:
-    """Rows as sets of numbers 0 … size−1: each is in a row or not, independently of the others.
+    """Rows as sets of numbers 0 … size−1: each number is in a row or not, independently of the others.
 
     Number j of rank r_j is in a row with probability 1 − e^{−m p_j}, p_j ∝ r_j^-exponent, as if m
     words were drawn for the row; m makes the expected size of a row ``per_row``.
@@ -136,8 +136,8 @@ class _PowerLaw:
 
     def sample(self, rng: np.random.Generator, rows: int) -> sp.csr_matrix:
         """Ones [rows, size]; an empty set gets one number drawn with probability p."""
-        # Column j takes places a_j k + b_j modulo a prime P ≥ rows, k = 0, 1, …: distinct places,
-        # in time and memory of the non-zeros, however frequent or rare the column is.
+        # Column j takes the rows a_j k + b_j modulo a prime P ≥ rows, k = 0, 1, …: they are distinct, and
+        # time and memory are those of the non-zeros, however frequent or rare the column is.
         prime = _prime_from(rows)
         counts = rng.binomial(prime, -np.expm1(-self.rates))
         steps = rng.integers(1, max(prime, 2), counts.size)
@@ -161,7 +161,7 @@ def _draws(p: np.ndarray, distinct: float) -> float:
     def expected(m: float) -> float:
         return float(-np.expm1(-m * p).sum())
 
-    # All of them would take infinitely many draws; a billionth less is the same to every user.
+    # To draw all numbers would take infinitely many draws; aiming for a billionth less makes no difference.
     distinct *= 1 - 1e-9
     low, high = 0.0, 1.0
     while expected(high) < distinct:

@@ -20,8 +20,8 @@ from xmcjax.data._npz import is_of_scipy
 from xmcjax.data._text import value_dtype
 from xmcjax.data._text_format import MAX_COLUMNS
 
-# What a byte of a member takes until the matrix is made, at most: for CSR a cast of the values, for the
-# others a copy in another order, which needs work space.
+# The most bytes of memory per byte of a member until the matrix is made: _COPIES for CSR, whose values are
+# cast; _CONVERTED for CSC and COO, which are put into another order, with work space for that.
 _COPIES = 2
 _CONVERTED = 5
 _COMPRESSED, _ENTRIES = ("csr", "csc"), "coo"
@@ -37,14 +37,14 @@ def load_scipy_npz(
 ) -> sp.csr_matrix:
     """Reads a matrix that ``scipy.sparse.save_npz`` wrote.
 
-    Nothing in the file is trusted, as in ``load_npz``. Rows are sorted by index, and entries of one place are
-    added up.
+    Nothing in the file is trusted, as in ``load_npz``. Rows are sorted by index, and entries with the same
+    row and column are added up.
 
     Args:
         path: the file, of a matrix in the format CSR, CSC or COO.
-        dtype: of the values, float32 or float64; by default float64 where they are, else float32.
+        dtype: of the values, float32 or float64; by default float64 if the file has float64, else float32.
         zeros: whether zeros that the file has are kept.
-        add_up: whether entries of one place are added up; if not, they are refused.
+        add_up: whether entries with the same row and column are added up; if not, they are refused.
         max_memory: bytes that reading may take; by default 20 times the file's size on disk and 64 MB.
 
     Returns:
@@ -87,14 +87,14 @@ def _matrix(archive: Archive, wanted: np.dtype | None, zeros: bool, add_up: bool
     if not add_up and _sparse.canonical_csr(matrix).nnz < matrix.nnz:
         raise _several(archive, matrix)
     matrix = sp.csr_matrix(_sparse.canonical_csr(matrix, zeros=zeros))
-    if not np.isfinite(matrix.data).all():  # entries of one place were added up
+    if not np.isfinite(matrix.data).all():  # sums of finite entries may overflow
         raise archive.error(f"finite {matrix.dtype.name} sums of entries of one place", "others")
     matrix.has_canonical_format = True
     return matrix
 
 
 def _several(archive: Archive, matrix: Any) -> DataFormatError:
-    """The error of a place that has several entries."""
+    """The error that names a place with several entries."""
     places = matrix.tocoo()
     order = np.lexsort((places.col, places.row))
     row, column = places.row[order], places.col[order]
@@ -104,7 +104,7 @@ def _several(archive: Archive, matrix: Any) -> DataFormatError:
 
 
 def _of_lines(archive: Archive, format: str, shape: list[int], values: np.ndarray):
-    """CSR or CSC."""
+    """The matrix of an archive whose format is CSR or CSC."""
     indices, indptr = archive.member("indices", "iu"), archive.member("indptr", "iu")
     major, minor, line = (*shape, "row") if format == "csr" else (*shape[::-1], "column")
     fault = compressed_fault(indptr, indices, len(values), major, minor, line)
@@ -118,7 +118,7 @@ def _of_lines(archive: Archive, format: str, shape: list[int], values: np.ndarra
 
 
 def _of_entries(archive: Archive, shape: list[int], values: np.ndarray):
-    """COO."""
+    """The matrix of an archive whose format is COO."""
     index = _sparse.index_type(*shape, len(values))
     places = []
     for name, size in zip(("row", "col"), shape, strict=True):
@@ -147,7 +147,7 @@ def _values(archive: Archive, wanted: np.dtype | None) -> np.ndarray:
 
 
 def _check(archive: Archive, held: int, rows: int) -> None:
-    """Whether a matrix may be put into the order of its rows."""
+    """Checks that there is memory to put the entries of a matrix into the order of its rows."""
     needed = _CONVERTED * held + 16 * rows
     archive.check_memory(needed, f"a matrix of {rows:,} rows, {held:,} bytes in another order")
 

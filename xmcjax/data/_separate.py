@@ -42,9 +42,9 @@ class Reader(NamedTuple):
     """How one matrix is read from a file of a format.
 
     Attributes:
-        features: (path, **options) -> X.
-        labels: (path, **options) -> y.
-        pieces: (path, piece=bytes, **options) -> pieces of X, or None where a file is read as a whole only.
+        features: function (path, **options) -> X.
+        labels: function (path, **options) -> y.
+        pieces: function (path, piece=bytes, **options) -> pieces of X; None if files are only read whole.
 
     Example:
         >>> READERS["npy"].features.__name__
@@ -57,11 +57,12 @@ class Reader(NamedTuple):
 
 
 def _of_both(pieces: Callable, of_features: dict[str, Any], of_labels: dict[str, Any]) -> Reader:
-    """Of a format that has features and labels in one file.
+    """The reader of a format that has features and labels in one file.
 
     Args:
-        pieces: its reader.
-        of_features, of_labels: options of it where these alone are read.
+        pieces: reads pieces of both.
+        of_features: options of `pieces` to read only features.
+        of_labels: options of `pieces` to read only labels.
     """
 
     def read(what: str, own: dict[str, Any], path, options: dict[str, Any], piece: int | None = None):
@@ -85,7 +86,7 @@ def _of_both(pieces: Callable, of_features: dict[str, Any], of_labels: dict[str,
 
 
 def _npz(scipy: Callable, place: int) -> Callable[..., Any]:
-    """Reads an npz file of either kind: what it is, it says itself. One of ours has no zeros to keep."""
+    """A reader of npz files of ``save_npz`` or of scipy: the members tell. Only scipy's may hold zeros."""
 
     def read(path, dtype=None, *, zeros=False, max_memory=None):
         kept = {"zeros": True} if flag("zeros", zeros) else {}
@@ -99,7 +100,7 @@ def _npz(scipy: Callable, place: int) -> Callable[..., Any]:
 
 
 def _ones(load: Callable) -> Callable[..., sp.csr_matrix]:
-    """Reads a label matrix whose entries must be 1."""
+    """A reader of label matrices, made from a reader of matrices: it checks that all entries are 1."""
 
     def read(path, dtype: Any = np.float32, **options):
         Y = load(path, dtype, **options)
@@ -122,7 +123,7 @@ def _table(kind: str) -> Reader:
     return _of_both(partial(table_pieces, kind), of_features, of_labels)
 
 
-#: What can be read from a file of each format, without the other.
+#: For each format, how features, or labels, are read without the other.
 READERS: dict[str, Reader] = {
     "xmc": _of_both(xmc_pieces, {}, {}),
     "svmlight": _of_both(svmlight_pieces, dict(labelled=False), dict(labelled=True)),
@@ -134,7 +135,7 @@ READERS: dict[str, Reader] = {
 }
 
 
-#: The formats that hold one matrix, and can be written.
+#: The formats that hold a single matrix and can be written.
 ALONE = ("npz", "matrix", "npy")
 
 
@@ -142,9 +143,9 @@ def format_of(path: str | os.PathLike[str], format: str | None, other: str) -> s
     """The name of a format.
 
     Args:
-        path: the file, whose suffix says it where ``format`` is None.
+        path: the file, whose suffix decides where ``format`` is None.
         format: a name, or None.
-        other: what a suffix stands for that is not in ``SUFFIXES``.
+        other: the format for a suffix that is not in ``SUFFIXES``.
 
     Raises:
         ValueError: no such format.
@@ -158,7 +159,7 @@ def format_of(path: str | os.PathLike[str], format: str | None, other: str) -> s
 
 
 def promises_other_text(path: str | os.PathLike[str]) -> bool:
-    """Whether the name of a file that is to be written promises a text that no format is by default.
+    """Whether the name of a file to be written promises a kind of text that its suffix does not select.
 
     Example:
         >>> promises_other_text("a.csv.gz"), promises_other_text("a.svm"), promises_other_text("a.txt")
@@ -172,7 +173,7 @@ def of_suffix(path: str | os.PathLike[str], other: str) -> str:
     """The format that the suffix of a file stands for; ``other`` where it stands for none.
 
     Raises:
-        ValueError: it stands for a table with names of columns, of which nobody says which one is the label.
+        ValueError: it stands for a table with named columns, where nothing says which one is the label.
     """
     suffix = Path(path).suffix
     if suffix.lower() in (".csv", ".tsv", ".xlsx"):
@@ -185,15 +186,15 @@ def of_suffix(path: str | os.PathLike[str], other: str) -> str:
 
 
 def load_features(path: str | os.PathLike[str], format: str | None = None, **options: Any) -> Any:
-    """Reads features from a file; labels in it, where its format has any, are not given.
+    """Reads features from a file; labels in the file are left out.
 
     Args:
         path: the file.
         format: "matrix", "npz" (of ``save_npz`` or of ``scipy.sparse.save_npz``: the file says which), "npy",
             "parquet", "arrow", "xmc" or "svmlight". Without it the suffix says it: .npz, .npy, .parquet,
             .arrow, .feather; any other is "matrix".
-        **options: of the format's reader: ``load_matrix``, ``load_scipy_npz``, ``load_npy``,
-            ``load_parquet``, ``load_xmc``, ``load_svmlight``; but none that is about labels.
+        **options: of the format's reader (``load_matrix``, ``load_scipy_npz``, ``load_npy``,
+            ``load_parquet``, ``load_xmc``, ``load_svmlight``), except options about labels.
 
     Returns:
         CSR [n, d], or an array where the file has dense features.
@@ -217,7 +218,7 @@ def load_features(path: str | os.PathLike[str], format: str | None = None, **opt
 
 
 def load_labels(path: str | os.PathLike[str], format: str | None = None, **options: Any) -> Any:
-    """Reads labels from a file; features in it, where its format has any, are not given.
+    """Reads labels from a file; features in the file are left out.
 
     Args:
         path: the file.
@@ -250,13 +251,13 @@ def load_feature_pieces(
         path, format: as in ``load_features``.
         piece: about how many bytes a piece takes. An npz file is one piece.
         **options: of the format's reader. Sparse features of svmlight, Parquet and Arrow need
-            ``n_features``, or each piece has the number of its own rows.
+            ``n_features``, or the d of each piece is that of its own rows.
 
     Yields:
         Features of rows that follow one another; the last piece may have none.
 
     Raises:
-        DataFormatError, ImportError, OSError, ValueError: as ``load_features``, when the place is reached.
+        DataFormatError, ImportError, OSError, ValueError: as ``load_features``, at the faulty place.
 
     Example:
         >>> import tempfile
@@ -333,7 +334,7 @@ def save_labels(path: str | os.PathLike[str], y: Any, format: str | None = None)
     Args:
         path: the file.
         y: labels, sparse [n, L] with entries 0 and 1 only, or classes, integers [n].
-        format: as in ``save_features``; classes are written as "npy", label matrices as the others.
+        format: as in ``save_features``; classes are written as "npy", label matrices as "npz" or "matrix".
 
     Raises:
         TypeError, ValueError: another format, or what it cannot hold.
@@ -362,10 +363,10 @@ def join_features(X: Any, more: Any) -> Any:
 
     Args:
         X: [n, d], sparse or dense.
-        more: [n, e], likewise.
+        more: [n, e], sparse or dense.
 
     Returns:
-        [n, d + e] of the wider of both dtypes: an array where both are dense, else CSR without zeros.
+        [n, d + e] in the wider of the two dtypes: an array if both are dense, else CSR without zeros.
 
     Raises:
         TypeError: no matrices of real numbers.
@@ -405,8 +406,8 @@ def join_pieces(
 
     Args:
         first, second: pieces of features.
-        refuse: (rows, more rows) -> the error of sources that end with different numbers of rows; the
-            number of the one that goes on is that of the rows that were read.
+        refuse: function (rows, more rows) -> the error for sources with different numbers of rows. Of the
+            longer source the number counts only the rows read so far.
 
     Raises:
         Exception: what ``refuse`` gives.

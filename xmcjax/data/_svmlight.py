@@ -39,15 +39,15 @@ def load_svmlight(
     Each row is ``class f:v f:v ...`` or, with ``multilabel``, ``l1,l2,... f:v f:v ...``, where a
     row without labels starts with a blank. ``#`` ends a line, and a line that starts with it is
     no row. An empty line is a row without labels in multi-label files and an error otherwise. A query id
-    (``qid:7``) behind the labels is passed over. Numbering is never guessed from the numbers met. Everything
-    else is as in ``load_xmc`` (docs/reference/formats.md lists every case).
+    (``qid:7``) behind the labels is ignored. Where the numbering starts is never guessed from the file.
+    Everything else is as in ``load_xmc`` (docs/reference/formats.md lists every case).
 
     Args:
         path: plain text, or compressed as the suffix .gz or .xz says.
         multilabel: whether a row has a list of labels instead of one class.
         n_features: d; larger indices are errors. By default the largest index in this file: give
             a test file the d of its training file.
-        n_labels: L of a multi-label file, likewise.
+        n_labels: L of a multi-label file; by default from the largest label in this file.
         zero_based: whether features count from 0 instead of from 1.
         dtype: of the values, float32 or float64.
         first_label: the number of the first label of a multi-label file: label ``l`` of the file
@@ -94,10 +94,10 @@ def svmlight_pieces(
     piece: int | None,
     labelled: bool = True,
 ) -> Iterator[tuple[sp.csr_matrix, Any]]:
-    """As ``load_svmlight``, in pieces of about ``piece`` bytes; all together where it is None.
+    """As ``load_svmlight``, in pieces of about ``piece`` bytes; one piece where ``piece`` is None.
 
-    Without ``n_features`` and ``n_labels`` a piece has the numbers that its own rows show. Where ``labelled``
-    is False, y is None: labels are not looked at, and need not be there.
+    Without ``n_features`` and ``n_labels`` the sizes of a piece are those of its own rows. Where ``labelled``
+    is False, y is None: labels are ignored and may be absent.
     """
     _check_options(flag("multilabel", multilabel), n_features, n_labels, first_label)
     flag("zero_based", zero_based)

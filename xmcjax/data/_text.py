@@ -30,12 +30,12 @@ from xmcjax.data._text_native import NativeParser, library
 from xmcjax.data._text_python import PythonParser
 from xmcjax.data._unpack import CorruptFileError
 
-# Bytes that a byte of text takes while its line is read, at most: its copies, and its items while they
-# are sorted.
+# The most bytes of memory that a byte of text takes while its line is read: for copies of the line, and for
+# its items while they are sorted.
 _LINE_COST = 20
-# What reading takes beside the rows, where lines are short.
+# Bytes that reading takes beside the rows, where lines are short.
 _BUFFERS = 12 << 20
-# That of `xz -9`, the largest of its presets, and what goes with it.
+# Bytes that unpacking `xz -9` takes: its dictionary, the largest of the presets, and the decoder's state.
 _DICTIONARY = 66 << 20
 
 
@@ -76,13 +76,13 @@ class RowReader:
 
     @contextlib.contextmanager
     def chunks(self) -> Generator[Generator[Chunk]]:
-        """The file's chunks, and its reading thread ended however the block ends."""
+        """The file's chunks; the reading thread is stopped however the block ends."""
         memory = max(self._bound.limit, _DICTIONARY)
         with contextlib.closing(line_chunks(self.path, memory, self._longest)) as chunks:
             yield chunks
 
     def next_chunk(self, chunks: Generator[Chunk], lines: int) -> Chunk | None:
-        """The next chunk, after so many lines; None at the end of the file.
+        """The next chunk, which begins after `lines` lines; None at the end of the file.
 
         Raises:
             DataFormatError: the file is damaged, or a line is too long.
@@ -155,7 +155,7 @@ class RowReader:
         if self.path.suffix == ".xz":
             needed += min(chunk.unpacked, _DICTIONARY)
         if needed > self._bound.limit:
-            # What was read stands for the rest.
+            # Extrapolated: the rest of the file is taken to be like the part that was read.
             whole = int(needed * max(self._bound.size / max(chunk.position, 1), 1))
             self._bound.check(whole, f"the rows (judged by the first {lines:,} lines)")
 

@@ -7,8 +7,8 @@ The grammar of a line, in bytes::
     blank  = one or more spaces or tabs
     value  = [sign] (digits ["." digits] | "." digits) [("e" | "E") [sign] digits]
 
-With ``Head.PASSED_OVER`` a first item without a colon is passed over, whatever it is. Where there are
-comments, as in svmlight, so is a query id behind the labels: blank "qid:" digits.
+With ``Head.PASSED_OVER`` a first item without a colon is skipped, whatever it is. In a format with comments,
+such as svmlight, a query id behind the labels is skipped, too: blank "qid:" digits.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Kind(enum.IntEnum):
 
 
 class Head(enum.IntEnum):
-    """What stands before the features of a row; the numbers are those of ``Head`` in the same file."""
+    """What stands before the features of a row; the numbers are those of ``Head`` in text_reader.cc."""
 
     LABELS = 0
     CLASS = 1
-    PASSED_OVER = 2  # nothing, or one item that is not looked at
+    PASSED_OVER = 2  # nothing, or one item that is skipped
 
 
 class Fault(NamedTuple):
@@ -55,7 +55,7 @@ class Fault(NamedTuple):
 
 
 class TextRows(NamedTuple):
-    """The rows of a file as CSR arrays; of ``classes`` and the label arrays one is there, or neither."""
+    """The rows of a file as CSR arrays, with ``classes``, or with label arrays, or with neither."""
 
     n_rows: int
     max_feature: int  # largest column met, -1: none
@@ -70,11 +70,11 @@ class TextRows(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class RowFormat:
-    """The choices within the grammar. A bound of None is not known beforehand."""
+    """The options of the grammar. A size that is not known beforehand is None."""
 
     dtype: np.dtype
     head: Head = Head.LABELS
-    column: str = "feature"  # what a column is: labels have a matrix too
+    column: str = "feature"  # what errors call a column, because the text may be a matrix of labels
     comments: bool = False  # "#" ends a line, and a line that starts with it is no row
     first_feature: int = 0  # the file's number of column 0
     first_label: int = 0
@@ -89,8 +89,8 @@ class RowFormat:
         return MAX_COLUMNS if self.n_labels is None else self.n_labels
 
     def memory(self, text: bytes) -> int:
-        """Bytes that the rows of a text take, at most, until their matrices are made: the pointers of both in
-        64 and in 32 bits, indices and values, and a one beside each label.
+        """The most bytes that the rows of a text take until their matrices are made: row pointers of features
+        and labels in 64 and in 32 bits, indices, values, and a one beside each label.
         """
         entry = 4 + self.dtype.itemsize
         code = np.frombuffer(text, np.uint8)
@@ -102,16 +102,16 @@ class Parser(Protocol):
     """Turns chunks of whole lines into rows: ``_text_native`` and ``_text_python``."""
 
     def feed(self, buffer: bytes, start: int = 0) -> Fault | None:
-        """Reads the lines of ``buffer[start:]``; after a fault the parser is of no more use."""
+        """Reads the lines of ``buffer[start:]``; after a fault the parser must not be used again."""
         ...
 
     @property
     def lines(self) -> int:
-        """Lines read."""
+        """The number of lines read."""
         ...
 
     def finish(self) -> TextRows:
-        """The rows; the parser is of no more use afterwards."""
+        """The rows; afterwards the parser must not be used again."""
         ...
 
 
@@ -148,7 +148,7 @@ def _span(first: int, count: int) -> str:
     return f"from {first} to {first + count - 1}" if count > 0 else "where there are any (their number is 0)"
 
 
-# Where the item that a fault points at ends, in a line without its end.
+# The item that a fault points at, matched in a line without its line break.
 _ITEM = {
     Kind.LABEL: re.compile(rb"[^ \t,]*"),
     Kind.LABEL_TWICE: re.compile(rb"[^ \t,#]*"),

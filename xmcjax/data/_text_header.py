@@ -13,7 +13,7 @@ _TOKEN = re.compile(rb"[^ \t]+")
 
 
 def first_line(reader: RowReader, chunks: Generator[Chunk], form: str) -> tuple[Chunk, int, bytes]:
-    """The first chunk of a file, where its second line begins, and its first line without its end.
+    """The first chunk of a file, where its second line begins, and its first line without the line break.
 
     Raises:
         DataFormatError: an empty or damaged file; ``form`` says what the line should be.
@@ -30,13 +30,13 @@ def read_header(reader: RowReader, line: bytes, fields: Sequence[tuple[str, int]
     """The numbers of a header.
 
     Args:
-        reader: of the file, for errors.
-        line: the first one.
-        fields: what each number is, and the largest it may be.
+        reader: the reader of the file, for errors.
+        line: the first line of the file.
+        fields: for each number its meaning and its largest value.
         form: how a header looks, such as "n d L".
 
     Raises:
-        DataFormatError: another line.
+        DataFormatError: the line is no such header.
     """
     tokens = list(_TOKEN.finditer(line))
     numbers = []

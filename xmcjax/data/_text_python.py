@@ -1,6 +1,6 @@
 """The reader of text rows in Python, for machines without the native library.
 
-The same arrays and the same first fault as native/text/text_reader.cc, about a hundred times slower.
+It gives the same arrays and the same first fault as native/text/text_reader.cc, about a hundred times slower.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class PythonParser:
         self._read_features(line, stop)
         self._rows += 1
 
-    # Items go into arrays at once: as Python objects a line would take a hundred times its length.
+    # Items go into arrays at once: as Python objects they would take a hundred times the line's length.
 
     def _read_labels(self, text: bytes) -> None:
         begin, last, ascending = len(self._label_indices), -1, True
@@ -156,7 +156,7 @@ class PythonParser:
         self._max_feature = max(self._max_feature, last)
 
     def _sort(self, begin: int, line: bytes, start: int) -> int:
-        """Sorts the row that starts at entry ``begin``; its largest index."""
+        """Sorts the row that starts at entry ``begin``, and returns its largest index."""
         indices = np.frombuffer(self._indices, np.int32)[begin:]
         values = np.frombuffer(self._values, self._format.dtype)[begin:]
         order, repeat = _order(indices)
@@ -173,7 +173,7 @@ def _array(column: array.array, dtype: np.typing.DTypeLike) -> np.ndarray:
 
 
 def _order(numbers: np.ndarray) -> tuple[np.ndarray, int | None]:
-    """What sorts the numbers, and the place of the first one that was there before."""
+    """The permutation that sorts the numbers, and the place of the first one that repeats an earlier one."""
     order = np.argsort(numbers, kind="stable")
     ranked = numbers[order]
     again = order[1:][ranked[1:] == ranked[:-1]]

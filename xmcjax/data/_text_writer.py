@@ -20,7 +20,7 @@ _BLOCK_LINES = 1024
 def row_lines(heads: Iterable[str], X: sp.csr_matrix, first: int) -> Iterator[str]:
     """``head index:value index:value ...`` for each row of canonical X, column 0 written as ``first``."""
     for head, features in zip(heads, _pairs(X, first), strict=True):
-        # A row without labels keeps the blank in front, which says that it has none.
+        # A row without labels keeps the blank in front, which marks it as such.
         yield f"{head} {features}\n" if features else f"{head}\n"
 
 

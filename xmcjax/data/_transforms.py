@@ -4,7 +4,7 @@
 |---|---|
 | ``log`` | x → 1 + ln x on the non-zeros |
 | ``idf`` | x → x · ln(n / df), df = rows of the training part where the feature is not zero |
-| ``tfidf`` | the same on raw counts: tf · ln(n / df), used without ``log`` and ``idf`` |
+| ``tfidf`` | as ``idf``, on raw counts: tf · ln(n / df), used without ``log`` and ``idf`` |
 | ``sqrt`` | x → √x |
 | ``unit`` | rows of Euclidean norm 1; a row of zeros stays one |
 | ``frequency`` | features reordered by falling df |
@@ -26,11 +26,11 @@ from xmcjax._sparse import Sparse
 
 Matrix: TypeAlias = Any  # csr_matrix or ndarray: sp.issparse tells
 Arrays = Mapping[str, np.ndarray]
-# Of ln(n / df): that of no training set is larger.
+# The largest valid ln(n / df): no training set gives a larger one.
 _MOST_IDF = 64
-# Numbers that are worked on together: they stay in the cache of a core.
+# How many numbers are worked on at a time, so that they stay in the cache of a core.
 _BLOCK = 1 << 16
-# Sums of squares from here to its inverse have lost nothing to overflow or underflow.
+# Sums of squares between this and its inverse have lost nothing to overflow or underflow.
 _LEAST = 1e-200
 
 
@@ -39,9 +39,9 @@ class Transform:
     """One entry of ``TRANSFORMS``.
 
     Attributes:
-        apply: (X, arrays) -> X; X may be overwritten, and is returned without explicit zeros.
-        fit: X -> the arrays that ``apply`` needs, each of d entries.
-        arrays: their names.
+        apply: function (X, arrays) -> X; it may overwrite X, and returns it without explicit zeros.
+        fit: function X -> the arrays that ``apply`` needs, each of d entries.
+        arrays: the names of these arrays.
 
     Example:
         >>> sorted(TRANSFORMS), TRANSFORMS["idf"].arrays
@@ -107,24 +107,24 @@ def _divide_by_norms(
     """Gives some rows the norm 1, in place; rows of zeros stay.
 
     Args:
-        values: of the rows.
-        squares: values of float64 -> the sum of the squares of each row.
-        largest: values -> the largest absolute value of each row.
-        spread: a number for each row -> the same for each of the values.
+        values: the values of the rows.
+        squares: function values (float64) -> the sum of squares of each row.
+        largest: function values -> the largest absolute value of each row.
+        spread: function of a number per row -> that number repeated for each value of the row.
     """
     wide = values.astype(np.float64, copy=False)
-    with np.errstate(over="ignore", under="ignore"):  # the sums say in which rows
+    with np.errstate(over="ignore", under="ignore"):  # the sums show which rows overflow or underflow
         sums = squares(wide)
     extreme = ~((sums > _LEAST) & (sums < 1 / _LEAST))
     if extreme.any() and wide is values:  # no square of float32 overflows or vanishes in float64
-        # relative to the largest value, and the others as they are
+        # extreme rows are divided by their largest value, the other rows by 1
         scale = np.where(extreme, largest(wide), 1)
         wide /= spread(np.where(scale == 0, 1, scale))
         sums = squares(wide)
     norms = np.sqrt(np.where(sums == 0, 1, sums))
     if wide is values:
         values /= spread(norms)
-    else:  # what the inverse rounds is far below float32
+    else:  # the rounding error of the inverse is far below that of float32
         wide *= spread(1 / norms)
         values[...] = wide
 
@@ -143,8 +143,8 @@ def _fit_idf(X: Matrix) -> dict[str, np.ndarray]:
     if not X.shape[0]:
         raise ValueError("X: expected at least one row to learn idf from, found none")
     df = _document_frequency(X)
-    # No weight can be learnt for a feature that never occurs in the training part: it counts as
-    # zero, in the norm of a row too.
+    # No weight can be learnt for a feature that never occurs in the training part: it gets weight 0, and
+    # so it does not count in the norm of a row either.
     return {"weight": np.where(df > 0, np.log(X.shape[0] / np.maximum(df, 1)), 0.0)}
 
 
@@ -250,7 +250,7 @@ class Transforms:
         return cls(names, MappingProxyType(checked))
 
     def __reduce__(self):
-        # a read-only view of a dict has no form in pickle
+        # a read-only view of a dict cannot be pickled
         return Transforms.from_arrays, (self.names, dict(self.arrays))
 
     @property
@@ -260,7 +260,7 @@ class Transforms:
 
     @property
     def order(self) -> np.ndarray | None:
-        """The raw feature of each transformed one, [d]; None where all keep their places."""
+        """The raw feature that each transformed feature stems from, [d]; None where all keep their places."""
         return self.arrays.get("frequency.order")
 
     def apply(self, X: np.ndarray | Sparse) -> Matrix:
@@ -274,8 +274,8 @@ class Transforms:
 
         Raises:
             TypeError: X is no matrix of real numbers.
-            ValueError: another d than in training, a malformed X, a value that is not finite, here or times
-                ln(n / df), or a negative value under ``log`` or ``sqrt``.
+            ValueError: another d than in training, a malformed X, a value that is not finite in X or after
+                the product with ln(n / df), or a negative value under ``log`` or ``sqrt``.
         """
         X = _floats(X, copy=True)
         for name in self.names:
@@ -293,10 +293,10 @@ class Transforms:
 
 
 def parse_transforms(names: str | Iterable[str]) -> tuple[str, ...]:
-    """The names of "log,idf,unit" or of a sequence, checked; "" and () are no transform.
+    """The names in a text such as "log,idf,unit" or in a sequence, checked; "" and () mean no transform.
 
     Raises:
-        TypeError: no names.
+        TypeError: neither a text nor a sequence of names.
         ValueError: an unknown name, a name given twice, or ``tfidf`` beside ``log`` or ``idf``.
 
     Example:
@@ -324,7 +324,7 @@ def parse_transforms(names: str | Iterable[str]) -> tuple[str, ...]:
 def fit_transforms(names: str | Iterable[str], X: np.ndarray | Sparse) -> Transforms:
     """Fits transforms on the training part.
 
-    Each one works on the result of those before it. See ``Transforms.apply`` for what X may be.
+    Each transform works on the result of the previous ones. See ``Transforms.apply`` for what X may be.
 
     Args:
         names: "log,idf,unit" or ("log", "idf", "unit"); the names are those of ``TRANSFORMS``.
@@ -339,7 +339,7 @@ def fit_transforms(names: str | Iterable[str], X: np.ndarray | Sparse) -> Transf
         [[1.0, 0.0]]
     """
     names = parse_transforms(names)
-    # Transforms are applied only as long as another one has to be fitted.
+    # A transform is applied here only if a later one has to be fitted.
     last = max((i for i, name in enumerate(names) if TRANSFORMS[name].arrays), default=-1)
     fitted: dict[str, np.ndarray] = {}
     if last >= 0:
@@ -354,7 +354,7 @@ def fit_transforms(names: str | Iterable[str], X: np.ndarray | Sparse) -> Transf
 def _floats(X: np.ndarray | Sparse, *, copy: bool) -> Matrix:
     """Checked CSR without zeros, its rows sorted, or an array; float32 or float64.
 
-    A copy may be overwritten; what is none may share its arrays with the X given.
+    With `copy` the result may be overwritten; without, it may share its arrays with X.
     """
     X = _sparse.matrix(X)
     if X.ndim != 2:
@@ -380,7 +380,7 @@ def _without_zeros(X: Matrix) -> Matrix:
 
 
 def _blocks(rows: int, width: int = 1) -> Iterator[slice]:
-    """Of rows of so many numbers each, those that are worked on together."""
+    """Slices of rows of `width` numbers each; the rows of a slice are worked on together."""
     step = max(1, _BLOCK // max(1, width))
     return (slice(first, first + step) for first in range(0, rows, step))
 

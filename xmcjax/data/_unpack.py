@@ -1,8 +1,8 @@
 """Unpacks .gz and .xz as a stream and skips nothing.
 
 Both formats may hold several parts (members of gzip, streams of xz), one behind the other. Python's own
-reader of .xz stops silently where what follows is not a valid second part. Here everything that is neither a
-part nor padding is an error, and what was unpacked before a damaged place is returned first.
+reader of .xz stops silently where a part is followed by anything but a valid part. Here everything that is
+neither a part nor padding is an error, and the content before a damaged place is returned first.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import zlib
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-# Bytes of the packed file asked for at once: few, so that `tell` says how far the content has come.
+# Bytes of the packed file read at a time: few, so that `tell` fits the content that was returned.
 _PACKED = 1 << 13
-# gzip with its header and trailer, of which zlib compares checksum and length.
+# Tells zlib to expect gzip's header and trailer; zlib then compares checksum and length.
 _GZIP = 16 + zlib.MAX_WBITS
 
 
@@ -97,7 +97,7 @@ class Unpacked:
     Args:
         file: the packed bytes; closed with this object.
         new_part: makes the unpacker of a part.
-        padding: zero bytes may stand behind a part in multiples of so many.
+        padding: behind a part a multiple of this many zero bytes may stand.
     """
 
     def __init__(self, file: BinaryIO, new_part: Callable[[], _Part], padding: int):
@@ -106,7 +106,7 @@ class Unpacked:
         self._padding = padding
         self._part: _Part | None = None
         self._packed = b""  # read from the file, not unpacked yet
-        self._zeros = 0  # of padding since the last part
+        self._zeros = 0  # bytes of padding since the last part
         self._parts = 0
         self._position = 0
 
@@ -129,10 +129,10 @@ class Unpacked:
         return packed
 
     def read(self, size: int) -> bytes:
-        """The next bytes, ``size`` at most; empty at the end alone.
+        """The next bytes, ``size`` at most; empty only at the end.
 
         Raises:
-            CorruptFileError: what follows is no whole part.
+            CorruptFileError: the next bytes of the file are no complete part.
             OSError: the file cannot be read.
         """
         while True:
@@ -156,7 +156,7 @@ class Unpacked:
         return part.unpack(packed, size)
 
     def _begin(self) -> bool:
-        """Passes over padding and begins a part; False at the end of the file."""
+        """Skips padding and begins a part; False at the end of the file."""
         while True:
             packed = self._more()
             self._packed = packed.lstrip(b"\0") if self._parts else packed
@@ -172,12 +172,12 @@ class Unpacked:
 
 
 def gzip_file(file: BinaryIO) -> Unpacked:
-    """The content of a gzip file; zero bytes may stand behind a member (RFC 1952, and tapes)."""
+    """The content of a gzip file (RFC 1952); zero bytes may stand behind a member, as on tapes."""
     return Unpacked(file, _GzipPart, padding=1)
 
 
 def xz_file(file: BinaryIO, memory: int) -> Unpacked:
-    """The content of an .xz file, whose padding comes in four bytes.
+    """The content of an .xz file, whose padding is a multiple of four bytes.
 
     Args:
         file: the packed bytes.

@@ -44,7 +44,7 @@ def load_xmc(
     counted from 0, or from 1 where the caller says so: it is not guessed. A row without labels starts
     with a blank, a row may have no features, and an empty line is a row with neither. The header is
     binding: it gives the shapes, and every number and the count of rows are checked against it. Order
-    within a row is free, a value of zero is dropped, and what is wrong is reported, never repaired:
+    within a row is free, and a value of zero is dropped. Faults are reported, never repaired:
     duplicates, numbers out of range, nan and infinities (docs/reference/formats.md lists every case).
 
     Args:
@@ -85,7 +85,7 @@ def xmc_pieces(
     max_memory: int | None = None,
     piece: int | None,
 ) -> Iterator[tuple[sp.csr_matrix, sp.csr_matrix]]:
-    """As ``load_xmc``, in pieces of about ``piece`` bytes; all together where it is None."""
+    """As ``load_xmc``, in pieces of about ``piece`` bytes; one piece where ``piece`` is None."""
     dtype, first = value_dtype(dtype), int(flag("one_based", one_based))
     reader = RowReader(path, parser, max_memory)
     with reader.chunks() as chunks:
