@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 
 def check_calibration(data: TrainingData, cv: int, labels: np.ndarray) -> None:
-    """Whether there is anything to calibrate by, before a model is trained.
+    """Checks, before a model is trained, that its labels can be calibrated.
 
     Raises:
-        ValueError: more folds than rows, or no label with rows in two folds, under the name of the flag.
+        ValueError: more folds than rows, or no label with rows in two folds; it names the flag.
     """
     try:
         Calibrator.folds(data.Y, cv, labels)
     except ValueError as error:
         part = f"labels {labels[0]} to {labels[-1]}"
         more = f"{part}: give --labels a range with labels of more rows, whose calibration these share"
-        # it begins with the name of the option
+        # the message begins with the name of the option
         raise ValueError(f"--{error}".replace("the labels to calibrate", more)) from error
 
 
 def weights_of(Y, weighting: Weighting | None, balanced: bool) -> LabelWeights | None:
-    """Weights of the losses by label: balanced ones or none, times those of a weighting."""
+    """Weights of the losses by label: balanced weights (or ones) times those of a weighting."""
     of_labels = balanced_weights(Y) if balanced else None
     return of_labels if weighting is None else weighting.weights(Y).times(of_labels)
 
@@ -49,9 +49,10 @@ def calibrate(
     """Calibrates a complete model that has no calibration yet, and stores it.
 
     Args:
-        data, options, directory, weighting, balanced: of the training.
-        cv: folds.
-        deadline: of ``time.monotonic``; after it no label is begun, and nothing is stored. None for none.
+        data, options, directory, weighting, balanced: as for the training of the model.
+        cv: the number of folds.
+        deadline: a time of ``time.monotonic``; after it no label is begun, and nothing is stored. None for
+            no deadline.
 
     Returns:
         Whether the model has a calibration.

@@ -1,4 +1,4 @@
-"""Training of the systems in which each row has one class: what their flags share, and the way to a model."""
+"""Training of the systems in which each row has one class: their common flags, and training to a model."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from xmcjax.models import (
 
 # Arguments that a result does not depend on.
 _BESIDE = ("n_jobs", "verbose", "warm_start")
-# The first name of what a run has to have in common with the one that it goes on with.
+# The first entry of what a run must have in common with the run that it continues; see `_mark`.
 _SYSTEM = "--system"
-# Of the meta data of a kernel model, which may be in float64 where the features are not.
+# The meta data's name for the dtype of the features of a kernel model, which itself may be in float64.
 _DATA_DTYPE = "data_dtype"
 
 
@@ -94,7 +94,7 @@ def _arguments(options: ClassOptions, system: str) -> dict[str, Any]:
 
 
 def class_numbers(path: Path, Y: sp.csr_matrix, several: bool = False) -> Any:
-    """The label of each row, int [n]; Y itself where a row has none or several, and that is allowed.
+    """The label of each row, int [n]; Y itself if `several` is allowed and some row has none or several.
 
     Raises:
         DataFormatError: a row that has none, or several, where that is not allowed.
@@ -138,7 +138,7 @@ def train(options: ClassOptions, kind: type, system: str, several: bool = False)
         return 0
     file = nullcontext() if options.stats is None else FitFile(options.stats, options.resume)
     with reserved(options.model), file as statistics:
-        if options.stats is not None:  # another run, which ended just before, may have made it
+        if options.stats is not None:  # a run that ended just now may have made the file
             check_stats(options.stats, options.model, options.resume)
         (dataset, beside), test, seconds = _read(options)
         y, n_labels = (
@@ -190,7 +190,7 @@ def train(options: ClassOptions, kind: type, system: str, several: bool = False)
 def _evaluate(classifier: Any, test: Dataset | None) -> None:
     """Shows how good a classifier is on rows whose features are transformed."""
     if test is not None:
-        classifier.transforms_ = None  # applied to the rows before
+        classifier.transforms_ = None  # the rows are transformed already
         most = max(_report.TEST_K)
         without = np.count_nonzero(np.isneginf(getattr(classifier, "intercept_", 0)))  # labels without a row
         best = classifier.predict_topk(test.X, min(most, len(classifier.classes_) - without))[0]
@@ -199,7 +199,7 @@ def _evaluate(classifier: Any, test: Dataset | None) -> None:
 
 
 def _read(options: ClassOptions) -> tuple[Joined, Dataset | None, dict[str, float]]:
-    """Training data, data for the evaluation, and seconds."""
+    """Training data, data for the evaluation, and the seconds that reading took."""
     begin = time.perf_counter()
     training = read_training(options)
     test = read_test(options, training)
@@ -216,15 +216,15 @@ def _stored(options: ClassOptions, classifier: Any) -> Any:
         return None
     try:
         return type(classifier).load(options.model)
-    except IncompleteModelError:  # of a run that was killed when it wrote
+    except IncompleteModelError:  # a run was killed while it wrote the model
         return None
 
 
 def _nothing_left(options: ClassOptions, classifier: Any, stored: Any, system: str) -> None:
-    """Says so of a complete model, when it is of the same data and options; evaluates it.
+    """Reports that a complete model of the same data and options needs no training, and evaluates it.
 
     Raises:
-        ModelMismatchError: it is of others.
+        ModelMismatchError: the model is of other data or options.
     """
     (dataset, _), test, seconds = _read(options)
     with of_file(options.train):
@@ -232,7 +232,7 @@ def _nothing_left(options: ClassOptions, classifier: Any, stored: Any, system: s
     kernel = system == "kernel"
     meta = read_kernel_model(options.model)[0] if kernel else LinearModel.load(options.model).meta
     _training.refuse_saved(options.model, meta, system)
-    # a kernel model in float64 may be of features in either; one of an earlier version does not say of which
+    # the features of a kernel model in float64 may have either dtype, which earlier versions did not record
     unknown = options.dtype if kernel and meta["dtype"] == "float64" else meta["dtype"]
     dtype = str(meta.get(_DATA_DTYPE, unknown))
     found = _mark(options, stored, str(meta.get("data")), tuple(meta.get("transforms", ())), dtype, system)
@@ -244,7 +244,7 @@ def _nothing_left(options: ClassOptions, classifier: Any, stored: Any, system: s
     _report.describe_data(dataset)
     checkpoint = Checkpoint(state_folder(options.model), wanted)
     checkpoint.begin(True)
-    checkpoint.remove()  # a run may have been killed before it did so
+    checkpoint.remove()  # a run may have been killed before it removed its state
     numbers = {name: value for name, _, value in _numbers(stored)}
     add_record(options.model, "train", options, {"system": system, **numbers}, seconds | {"training": 0.0})
     text = f"{system}, nothing left to train; the model was complete before"
@@ -261,9 +261,9 @@ def _mark(
     dtype: str,
     system: str,
 ) -> dict[str, Any]:
-    """What a run has to have in common with the one that it goes on with: all that its result depends on.
+    """What a run must have in common with the run that it continues: all that the result depends on.
 
-    The fingerprint comes last, because it is that of the data in the dtype.
+    The fingerprint comes last, because it depends on the dtype, which is compared before.
     """
     parameters = {
         flag_of(name, None): value
@@ -280,7 +280,7 @@ def _mark(
 
 
 def _place_of_labels(options: ClassOptions) -> Path:
-    """The file that the labels of the rows stand in."""
+    """The file that holds the labels of the rows."""
     return options.files.place_of_labels(options.train, options.labels_file)[0]
 
 
@@ -292,17 +292,17 @@ def _fit(
     checkpoint: Any,
     statistics: FitFile | None,
 ) -> None:
-    """Trains; what the estimator warns of becomes warnings of the command.
+    """Trains; warnings of the estimator become warnings of the command.
 
     Raises:
-        ValueError: flags that do not fit each other or the data, under their names, or data that cannot be
-            trained on, under the name of the file that they stand in.
+        ValueError: flags that do not fit each other or the data, with the names of the flags; or data that
+            cannot be trained on, with the name of their file.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)  # ConvergenceWarning is one
         try:
             fit_with_state(classifier, X, y, checkpoint, statistics)
-        except (DataFormatError, ModelFormatError):  # of the state, which they name
+        except (DataFormatError, ModelFormatError):  # faults in the saved state, which these errors name
             raise
         except (ValueError, TypeError) as error:
             if os.environ.get("XMCJAX_TRACEBACK") == "1":

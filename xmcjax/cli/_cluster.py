@@ -32,8 +32,8 @@ class Cluster:
     """Where a command's work is done.
 
     Args:
-        client: of the cluster.
-        source: with which its hosts read the training data themselves; None where these are sent.
+        client: the client of the cluster.
+        source: lets the hosts read the training data themselves; None where the data are sent to them.
     """
 
     def __init__(self, client: Client, source: Source | None = None):
@@ -91,19 +91,19 @@ class TrainingFiles:
 
 
 def _training_files(options: Any) -> dict[str, Path]:
-    """Those that are given, by the names of the options of ``train``."""
+    """The files of training data that are given, by the names of the options of ``train``."""
     given = {name: getattr(options, name) for name in ("train", "labels_file", "more_features")}
     return {name: path for name, path in given.items() if path is not None}
 
 
-# Names that mean another file in another process.
+# Beginnings of paths that mean another file in another process.
 _OWN = ("/dev/stdin", "/dev/fd/", "/proc/")
 
 
 def check_workers_read(options: Any) -> None:
-    """Whether other processes can read the training data as well, which they cannot of a stream.
+    """Checks that other processes can read the training data as well; they cannot read a stream.
 
-    What is not there, and a directory, is left to those who read it.
+    A missing file and a directory pass: the reader refuses them.
 
     Args:
         options: of ``train``.
@@ -125,7 +125,7 @@ def check_workers_read(options: Any) -> None:
             )
 
 
-# Processes of a cluster on one machine.
+# The most worker processes of a cluster on one machine.
 _MOST = 1024
 
 
@@ -152,10 +152,10 @@ class ClusterOptions:
     local_cluster: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
 
     def flag(self) -> str | None:
-        """That names the cluster; None for this process.
+        """The flag that names the cluster; None if this process does the work.
 
         Raises:
-            ValueError: both flags, or one without a meaning.
+            ValueError: both flags, or a value that has no meaning.
         """
         scheduler, workers = self.scheduler, self.local_cluster
         if scheduler is None and workers is None:
@@ -172,11 +172,11 @@ class ClusterOptions:
     def opened(
         self, threads: int, source: Source | None = None, stream: TextIO | None = None
     ) -> Iterator[Cluster | None]:
-        """The cluster; None for this process.
+        """The cluster; None if this process does the work.
 
         Args:
-            threads: that processes of this machine share.
-            source: of the cluster.
+            threads: how many the worker processes of this machine share.
+            source: as in :class:`Cluster`.
             stream: where the line about it goes; None for stdout.
 
         Raises:

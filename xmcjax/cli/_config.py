@@ -61,19 +61,19 @@ def read_options(path: Path) -> dict[str, Any]:
 
 
 def with_config(config: dict[str, Any], options: type, given: Sequence[str]) -> list[str]:
-    """The options of a file as arguments, and behind them those of the command line, which count more.
+    """The options of a file as arguments, followed by those of the command line, which take precedence.
 
-    A flag that turns a switch the other way than its default is all that a command takes. Of a switch that
-    the file sets, the command line may have the other one too: it takes that of the file away. Of both on the
-    command line the last one counts.
+    A command accepts only that flag of a switch which changes its default. If the file sets a switch, the
+    command line may also have the opposite flag, which cancels the flag of the file. If the command line has
+    both flags, the last one counts.
 
     Args:
-        config: by name, with underscores.
+        config: the values of the options by name, with underscores.
         options: the dataclass of flags.
-        given: on the command line.
+        given: the arguments of the command line.
 
     Raises:
-        ValueError: a name that is no option, or a value of no kind that an option has.
+        ValueError: a name that is no option, or a value of a type that no option has.
     """
     of_file, rest = _flags_of(config, options), list(given)
     for name, field in _fields(options).items():

@@ -26,20 +26,21 @@ from xmcjax.data import (
 )
 from xmcjax.models import ModelError
 
-#: The member of the meta data of a model that says how many of its features, the last ones, are of
-#: --more-features; those that were trained without do not have it.
+#: The member of the meta data of a model that says how many of its last features are of --more-features;
+#: models that were trained without that flag lack it.
 MORE_FEATURES = "more_features"
-# Numbers of labels of which fewer than one in so many has a row are no counts, such as hashes.
+# If there are more than _MANY_LABELS labels, and fewer than 1 in _GAPS of them has a row, the labels do not
+# count from 0: they are hashes, for example.
 _MANY_LABELS, _GAPS = 1_000_000, 1000
 _MOST_LABELS = 2**31 - 1
-# Of numbers of classes: their differences are int64.
+# The largest absolute value of a class, so that differences of classes fit into int64.
 _MOST_OF_A_CLASS = 2**62
-# Bytes of rows that are predicted at a time.
+# About how many bytes of rows are predicted at a time.
 _PIECE = 16 << 20
 
 
 class Joined(NamedTuple):
-    """A data set, and how many of its last columns are of a file of more features: 0 without one."""
+    """A data set, and how many of its last columns are from a file of more features (0 without one)."""
 
     dataset: Dataset
     beside: int
@@ -83,18 +84,19 @@ def _sources(options: Any) -> tuple[Source, Source]:
 
 
 def check_beside(flag: str, format: str, more: Path | None, trained: str | None) -> None:
-    """Whether data that do not state their width have a second source where those of training had one.
+    """Checks that data without a stated width have a second source if and only if the training data had one.
 
-    Data that state it may hold both sources, which somebody has joined before.
+    Data that state their width may hold both sources already joined.
 
     Args:
-        flag: of the second source.
-        format: of the first one.
-        more: the second one, or None.
-        trained: what is said of that of training after "further features"; None where it had none.
+        flag: the flag of the second source.
+        format: the format of the first source.
+        more: the second source, or None.
+        trained: what the error says after "further features" of the second source of training; None where
+            training had none.
 
     Raises:
-        ValueError: one is lacking, or there is one too many.
+        ValueError: the second source is missing, or there must be none.
     """
     if format not in UNSIZED or (more is None) == (trained is None):
         return
@@ -104,14 +106,14 @@ def check_beside(flag: str, format: str, more: Path | None, trained: str | None)
 
 
 def check_numbers(options: Any, dataset: Dataset) -> None:
-    """Whether labels are numbered from 0, as one-vs-all training has a problem for each number.
+    """Checks that labels are numbered from 0, because one-vs-all training solves a problem for each number.
 
     Args:
-        options: that the data were read by.
-        dataset: of :func:`read_training`.
+        options: the flags by which the data were read.
+        dataset: the data of :func:`read_training`.
 
     Raises:
-        ValueError: next to no number below the largest has a row, where nobody has stated how many there are.
+        ValueError: hardly any number up to the largest has a row, and no flag states the number of labels.
     """
     where, format = options.files.place_of_labels(options.train, options.labels_file)
     if format not in UNSIZED or options.files.sizes[1] is not None or dataset.n_labels <= _MANY_LABELS:
@@ -125,7 +127,7 @@ def check_numbers(options: Any, dataset: Dataset) -> None:
 
 
 def read_test(options: Any, training: Joined) -> Dataset | None:
-    """The data of ``--test``, which have the features and labels of the training data; None of none.
+    """The data of ``--test``, which have the features and labels of the training data; None without them.
 
     Raises:
         DataFormatError, OSError, ValueError: as in :func:`read`.
@@ -149,10 +151,10 @@ def read_test(options: Any, training: Joined) -> Dataset | None:
 
 
 def _check_sizes(options: Any, sizes: tuple[int, int]) -> None:
-    """Whether the sizes that flags give for a ``--test`` that states none are those of the training data.
+    """Checks that flags with sizes agree with the training data, if ``--test`` does not state its sizes.
 
     Raises:
-        ValueError: they are others.
+        ValueError: the sizes differ.
     """
     files, labels = options.files, options.test_labels_file
     places = (
@@ -187,15 +189,15 @@ def read(
         labels: a file of labels, or None.
         more: a file of features to stand beside the others, or None.
         dtype: of the values.
-        n_features: how many there must be, all together; None for any number.
+        n_features: how many features there must be, with those of `more`; None for any number.
         n_labels: how many labels there must be. A format that does not state their number is
             taken to have at least that many.
-        least_labels: how many a format that does not state their number has at least.
-        more_labels: called with this number where the rows show fewer; it may refuse it.
+        least_labels: the least number of labels for a format that does not state it.
+        more_labels: called with `least_labels` where the rows show fewer labels; it may raise an error.
         beside: how many columns `more` must have; None for any number.
-        like: where the two come from, for the error.
-        lists_from_0: whether lists of labels of other formats than svmlight may stand beside
-            ``--first-label``, which is for another file of the command.
+        like: where `n_features` and `n_labels` come from, for the error.
+        lists_from_0: whether lists of labels in other formats than svmlight are allowed together with
+            ``--first-label``, because that flag is for another file of the command.
 
     Raises:
         DataFormatError: a file breaks its format, or has another size, or no rows.
@@ -210,7 +212,7 @@ def read(
     line = _header_line(format)
     if n_features is not None and X.shape[1] != n_features:
         raise DataFormatError(path, line, None, f"{n_features} features {like}", str(X.shape[1]))
-    if n_labels is None:  # otherwise the training data have taken the option
+    if n_labels is None:  # otherwise the option was used for the training data
         check_lists(path, labels, options, y)
     states_sizes = of_labels not in UNSIZED and sp.issparse(y)
     counts_from_0 = sp.issparse(y) and of_labels != "svmlight"
@@ -231,14 +233,14 @@ def read(
 
 
 def check_lists(path: Path, labels: Path | None, options: DataOptions, y: Any) -> None:
-    """Whether a file that ``--n-labels`` is for has lists of labels.
+    """Checks that a file that ``--n-labels`` is for has lists of labels.
 
     Args:
         path, labels, options: as in :func:`read`.
         y: the labels, a matrix or classes.
 
     Raises:
-        ValueError: it has classes.
+        ValueError: the file has classes.
     """
     where, format = options.place_of_labels(path, labels)
     if options.sizes[1] is not None and format in UNSIZED and not sp.issparse(y):
@@ -262,7 +264,7 @@ def load_files(
         dtype: of the values; None for that of the files.
 
     Raises:
-        DataFormatError, OSError, ValueError: as there.
+        DataFormatError, OSError, ValueError: as in :func:`read`.
     """
     format = options.format_of(path, alone=labels is not None)
     numbers = {} if dtype is None else {"dtype": dtype}
@@ -300,13 +302,13 @@ def read_features(
     beside: int | None = None,
     like: str,
 ) -> Generator[Any]:
-    """The features of a file some rows at a time; its labels may be empty or numbered anyhow.
+    """The features of a file some rows at a time; its labels are ignored, whatever their numbers.
 
     Args:
         path, options, more, dtype, n_features, beside, like: as in :func:`read`.
 
     Raises:
-        DataFormatError, OSError, ValueError: as in :func:`read`, when the place is reached.
+        DataFormatError, OSError, ValueError: as in :func:`read`, when the faulty place is reached.
     """
     format = options.format_of(path)
     n_rows = 0
@@ -334,13 +336,13 @@ def _feature_pieces(
         return _pieces(path, format, dtype, options.of_features(format, n_features))
     kind = options.format_of_more(more)
     further = _pieces(more, kind, dtype, options.of_features(kind, beside))
-    first = next(further)  # an empty file has one piece too
+    first = next(further)  # even an empty file has one piece
     _check_width(more, kind, first, beside)
     own = options.of_features(format, max(n_features - first.shape[1], 0))
     pieces = _pieces(path, format, dtype, own)
 
     def refuse(rows: int, others: int) -> DataFormatError:
-        # the source that goes on has shown more rows than the other one has
+        # of the longer source only the rows read so far are known
         found = f"more than {rows}" if others > rows else others
         return _other_rows(more, kind, "as many", path, found)
 
@@ -348,13 +350,13 @@ def _feature_pieces(
 
 
 def _pieces(path: Path, format: str, dtype: str, own: dict[str, Any]) -> Iterator[Any]:
-    """Features some rows at a time, of a file or a stream, with these options of its reader."""
+    """Features of a file or a stream, some rows at a time, read with the options `own`."""
     with seekable(path, own["max_memory"], format) as place:
         yield from load_feature_pieces(place, format, dtype=dtype, piece=_PIECE, **own)
 
 
 def _check_width(path: Path, format: str, further: Any, wanted: int | None) -> None:
-    """Whether a second source has as many columns as that of training; None for any number."""
+    """Checks that a second source has as many columns as in training; None for any number."""
     if wanted is not None and further.shape[1] != wanted:
         expected = f"{wanted} columns as in training"
         raise DataFormatError(path, _header_line(format), None, expected, str(further.shape[1]))
@@ -365,7 +367,7 @@ def _other_rows(path: Path, format: str, wanted: str, like: Path, found: int | s
 
 
 def _header_line(format: str) -> int | None:
-    """The line of a file that states its sizes."""
+    """The number of the line that states the sizes of a file; None for a format without such a line."""
     return 1 if format in WITH_HEADER else None
 
 
@@ -386,14 +388,14 @@ def _class_matrix(path: Path, classes: np.ndarray, first: int) -> sp.csr_matrix:
 
 @contextlib.contextmanager
 def of_file(path: Path | None, before: int = 0) -> Iterator[None]:
-    """Errors of rows name the file, and how many of its rows stand before those whose numbers they give.
+    """A context in which errors about rows name the file; where `before` rows were read, they say so.
 
     Raises:
-        ValueError: with the file before the sentence.
+        ValueError: the error, with the file before its sentence.
     """
     try:
         yield
-    except (DataFormatError, ModelError):  # which name a file
+    except (DataFormatError, ModelError):  # these name a file already
         raise
     except ValueError as error:
         place = f"{path}: after {before:,} rows" if before else path
@@ -411,7 +413,7 @@ def transformed(path: Path, X: Any, transforms: Transforms):
 
 
 def transformed_test(options: Any, test: Dataset | None, transforms: Transforms) -> Dataset | None:
-    """The data of ``--test`` after the transforms of the training data; None of none.
+    """The data of ``--test`` after the transforms of the training data; None without such data.
 
     Raises:
         ValueError: as :func:`transformed`.

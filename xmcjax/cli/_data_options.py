@@ -1,4 +1,4 @@
-"""How the data files of a command are written: the flags that say so, and which files each of them is for."""
+"""The flags that say how the data files of a command are written, and which files each flag is for."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from xmcjax.cli._options import one_of, parse_size
 from xmcjax.data import READERS, format_of
 from xmcjax.models import PREDICTION_FORMATS
 
-# The format that the suffix of the file stands for.
+# Stands for the format that the suffix of the file selects.
 AUTO = "auto"
-# Those whose first line states sizes.
+# The formats whose first line states sizes.
 WITH_HEADER = ("xmc", "matrix")
-# Those that do not state how many features and labels there are.
+# The formats that do not state how many features and labels there are.
 UNSIZED = ("svmlight", "parquet", "arrow")
 _TABLES = ("parquet", "arrow")
-#: The formats that an option is for, where it is not for all.
+#: For each option that does not apply to all formats, the formats that it is for.
 _MEANT_FOR = {
     "multilabel": ("svmlight",),
     "zero_based": ("svmlight",),
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     FormatName = MoreFormatName = PredictionFormatName = DtypeName = str
 else:
     FormatName = one_of((AUTO, *READERS))
-    # the width of svmlight is what its rows show, which joined features cannot do with
+    # svmlight does not state its width, which is needed to join features
     MoreFormatName = one_of((AUTO, *(name for name in READERS if name != "svmlight")))
     PredictionFormatName = one_of((AUTO, *PREDICTION_FORMATS))
     DtypeName = one_of(("float32", "float64"))
 
 
 class Source(NamedTuple):
-    """The files that rows of one purpose are read from, such as those of training.
+    """The files that the rows for one purpose, such as training, are read from.
 
     Attributes:
         data: features, and labels where they have no file of their own; None where the command has none.
@@ -89,7 +89,7 @@ class DataOptions:
     max_memory: Annotated[str | None, tyro.conf.arg(metavar="SIZE")] = None
 
     def format_of(self, path: Path, *, alone: bool = False) -> str:
-        """The format of a data file; `alone` says that its labels have a file of their own."""
+        """The format of a data file; `alone` says that the labels are in another file."""
         return format_of(path, None if self.format == AUTO else self.format, "matrix" if alone else "xmc")
 
     def format_of_labels(self, path: Path) -> str:
@@ -107,14 +107,14 @@ class DataOptions:
         return labels, self.format_of_labels(labels)
 
     def check(self, *sources: Source, labelled: bool = True) -> None:
-        """Whether each option has a meaning for a file of the command.
+        """Checks that each option has a meaning for at least one file of the command.
 
         Args:
-            sources: of all its data.
-            labelled: whether the command reads labels; where it does not, ``first_label`` is without effect.
+            sources: all data of the command.
+            labelled: whether the command reads labels; if not, ``first_label`` has no effect.
 
         Raises:
-            ValueError: one has none; the sentence names a file of each format that there is.
+            ValueError: an option has no meaning; the error names a file of each format.
         """
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         given = [name for name, default in defaults.items() if getattr(self, name) != default]
@@ -152,7 +152,7 @@ class DataOptions:
             )
 
     def first_label_is_for_svmlight(self, *sources: Source) -> bool:
-        """Whether a file of the command has labels that count from ``first_label`` whatever they are."""
+        """Whether labels are read from svmlight, where lists and classes alike count from ``first_label``."""
         return any(labels and format == "svmlight" for format, _, labels in self._files(sources))
 
     def _files(self, sources: Iterable[Source]) -> Iterator[tuple[str, Path, bool]]:
@@ -167,7 +167,7 @@ class DataOptions:
                 yield self.format_of_more(more), more, False
 
     def of_features(self, format: str, n_features: int | None) -> dict[str, Any]:
-        """Keyword arguments of the reader of features alone; a label before the first is no error here."""
+        """Keyword arguments of the reader of features alone, without ``first_label``: labels are not read."""
         options = self._of_format(format)
         if format in _TABLES:
             options["feature_columns"] = self.feature_columns or None
@@ -193,7 +193,7 @@ class DataOptions:
 
     @property
     def sizes(self) -> tuple[int | None, int | None]:
-        """The numbers of features and labels that were given."""
+        """The numbers of features and labels that flags give; None for each that is not given."""
         return None, None
 
 
@@ -215,11 +215,11 @@ class SizedDataOptions(DataOptions):
 
 
 def _either(names: tuple[str, ...]) -> str:
-    """One of these, in words."""
+    """The names joined with commas and "or"."""
     *others, last = names
     return f"{', '.join(others)} or {last}" if others else last
 
 
 def _listed(formats: Mapping[str, Path]) -> str:
-    """A file of each format, and which that is."""
+    """A text that names a file of each format, and the format."""
     return " and ".join(f"{path} is {format}" for format, path in formats.items())

@@ -23,7 +23,7 @@ VARIABLES = {
 
 
 def versions() -> dict[str, str]:
-    """Of xmcjax, Python and the packages it stands on."""
+    """The versions of xmcjax, of Python and of the packages that xmcjax depends on."""
     from xmcjax import __version__
 
     found = {"xmcjax": __version__, "python": platform.python_version()}
@@ -31,13 +31,13 @@ def versions() -> dict[str, str]:
 
 
 def node_shares(numa: str, threads: int) -> list[Share]:
-    """The NUMA nodes that get a process of their own, with their threads; none for one process.
+    """The NUMA nodes that get a process of their own, with their threads; empty for a single process.
 
-    That is where the threads are on several nodes and train on the CPU.
+    Several processes are used where the threads are on several nodes and train on the CPU.
 
     Args:
-        numa: "auto", or "off" for none.
-        threads: of all together.
+        numa: "auto", or "off" for a single process.
+        threads: how many all processes have together.
     """
     if numa == "off":
         return []
@@ -60,7 +60,7 @@ def native_isa() -> str | None:
     """The instruction set that the native kernels use here, or None without the library.
 
     Raises:
-        ImportError: the library is there and cannot be used: not loaded, or refused by JAX.
+        ImportError: the library exists but cannot be used: it does not load, or JAX refuses it.
     """
     from xmcjax import native
 

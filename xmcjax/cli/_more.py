@@ -13,7 +13,7 @@ def columns_beside(directory: Path) -> int | None:
     """How many columns a second source had in the training of a model.
 
     Returns:
-        0 where there was none, None where nobody knows: a model of an earlier version, or of an estimator.
+        0 where there was none; None where it is not known: a model of an earlier version or of an estimator.
 
     Raises:
         ModelFormatError, OSError: the manifest cannot be read.
@@ -33,7 +33,7 @@ def _without(path: Path) -> bool:
     try:
         runs = read_runs(path)
     except (ModelFormatError, OSError):
-        return False  # the file is no part of the model, and what is not known is not refused
+        return False  # the file is no part of the model, and without it the answer is not known
     given = [run.get("options") for run in runs if run.get("command") == "train"]
     return bool(given) and all(
         isinstance(options, dict) and options.get(MORE_FEATURES, "") is None for options in given

@@ -1,4 +1,4 @@
-"""The memory that training takes, and what is there: said by ``plan``, and by ``train`` when it begins."""
+"""The memory that training takes and the memory that is there, for ``plan`` and the start of ``train``."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def shape_of(X, Y) -> Shape:
 
 
 def as_trained(X, shape: Shape) -> Shape:
-    """The sizes that training works with: where many columns have no entry, it leaves these out."""
+    """The sizes that training works with: it drops the columns without an entry where there are many."""
     return shape._replace(features=used_columns(X).count)
 
 
 def memory_of(
     options: Any, shape: Shape, threads: int, weights: float = 0.0, *, lanes: int | None = None
 ) -> int:
-    """Bytes of one process, about.
+    """About how many bytes one process takes.
 
     Args:
         options: flags of ``train`` or ``plan``.
         shape: of the data.
         threads: of the process.
-        weights: that the model stores, where that is known.
-        lanes: of a block; None for what the flags say.
+        weights: how many the model stores, where that is known.
+        lanes: of a block; None to follow the flags.
     """
     return training_bytes(
         shape,
@@ -45,20 +45,20 @@ def memory_of(
 
 
 def check_least(options: Any, shape: Shape, here: int | None) -> None:
-    """Raises ValueError where `here` does not hold what one thread with one lane has beside the data."""
+    """Raises ValueError if one thread with one lane needs more than `here` bytes beside the data."""
     beside = memory_of(options, shape._replace(entries=0, positives=0), 1, lanes=1)
     empty = memory_of(options, Shape(0, 0, 0, 0, 0), 1, lanes=1)
     check_sizes(beside - empty, shape.rows, shape.features, shape.labels, here)
 
 
 def check_weights(X, y, n_labels: int, itemsize: int, dense: bool, here: int | None) -> None:
-    """The same for classes that are trained together.
+    """As :func:`check_least`, for classes that are trained together.
 
     Args:
         X: features, [n, d].
         y: classes, [n], or a label matrix.
-        n_labels: of the model, those that no row has included.
-        itemsize: bytes of a number.
+        n_labels: of the model, including labels that no row has.
+        itemsize: bytes per number.
         dense: whether there is a weight for each feature and class.
         here: bytes that may be used, where that is known.
     """
@@ -74,11 +74,11 @@ def check_weights(X, y, n_labels: int, itemsize: int, dense: bool, here: int | N
 
 
 def check_sizes(beside: int, rows: int, features: int, labels: int, here: int | None) -> None:
-    """Raises ValueError where a run takes so many bytes beside the data, and there are less.
+    """Raises ValueError where a run takes `beside` bytes beside the data, and fewer bytes are there.
 
-    What a run takes is an estimate, and a little more than there is may do. But where a header names
-    thousands of millions of features or labels, the run would take all memory there is, and the system would
-    end it, or another process, without a word.
+    The bytes are an estimate, so that a run may succeed with a little less. But where a header states
+    thousands of millions of features or labels, the run would take all memory, and the system would kill it,
+    or another process, without a message.
     """
     if here is not None and beside > here:
         raise ValueError(
@@ -88,7 +88,7 @@ def check_sizes(beside: int, rows: int, features: int, labels: int, here: int | 
 
 
 def remedy(options: Any, shape: Shape, threads: int, weights: float, here: int) -> str:
-    """The setting with which a run fits into `here` bytes, which it does not fit into as it is."""
+    """The setting with which a run that does not fit into `here` bytes would fit."""
 
     def fits(threads: int, lanes: int | None = None) -> bool:
         return memory_of(options, shape, threads, weights, lanes=lanes) <= here

@@ -1,4 +1,4 @@
-"""Types of flags, made of the tables, and checks that concern flags alone."""
+"""Types of flags, made from the tables of losses, starts and the like, and checks of flags alone."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ FILES = (
     ),
 )
 DIRECTORIES = ("--model", "--parts", "--pretrained")
-# The file of statistics is written while a run goes on, and added to by the next one.
+# The flag of the statistics file, which is written during a run, and which a resumed run extends.
 _STATISTICS = "--stats"
 _THREADS = {"--threads": "--n-jobs"}
-#: Flags of earlier versions by command, and what there is in place of each.
+#: For each command, the flags of earlier versions, and the flag that replaces each.
 RENAMED = {
     "demo": _THREADS,
     "predict": _THREADS,
@@ -66,17 +66,17 @@ RENAMED = {
 
 
 def check_folds(calibration: str, cv: int) -> None:
-    """Whether the number of folds has a calibration that it is for.
+    """Checks that a number of folds comes with a calibration.
 
     Raises:
-        ValueError: it has none.
+        ValueError: there is no calibration.
     """
     if calibration == "none" and cv != SHARED["cv"].of_flag:
         raise ValueError(f"--cv {cv} needs --calibration, got none")
 
 
 def refuse_old(command: str, arguments: Iterable[str]) -> None:
-    """Whether no flag has the name that it had in an earlier version.
+    """Checks that no flag has a name of an earlier version.
 
     Raises:
         ValueError: one has; the message gives the new name.
@@ -89,7 +89,7 @@ def refuse_old(command: str, arguments: Iterable[str]) -> None:
 
 
 def list_flags(options: type) -> list[str]:
-    """The flags of a dataclass that take several values, and those of the dataclasses within it."""
+    """The flags of a dataclass, and of the dataclasses within it, that take several values."""
     found: list[str] = []
     for name, hint in get_type_hints(options).items():
         if dataclasses.is_dataclass(hint):
@@ -100,10 +100,10 @@ def list_flags(options: type) -> list[str]:
 
 
 def refuse_repeated(options: type, arguments: Sequence[str]) -> None:
-    """Whether no flag of several values is given twice, of which the last one alone would count.
+    """Checks that no flag of several values is given twice, because the parser would ignore the first one.
 
     Raises:
-        ValueError: one is.
+        ValueError: a flag is given twice.
     """
     names = [argument.partition("=")[0].replace("_", "-") for argument in arguments]
     for flag in list_flags(options):
@@ -113,7 +113,7 @@ def refuse_repeated(options: type, arguments: Sequence[str]) -> None:
 
 
 def taken(flag: str, arguments: Iterable[str]) -> tuple[list[str], list[str]]:
-    """What is given for a flag, each time that it stands there ("" where nothing follows), and the rest."""
+    """The value of each occurrence of a flag ("" where nothing follows it), and the other arguments."""
     values: list[str] = []
     rest: list[str] = []
     following = iter(arguments)
@@ -127,13 +127,13 @@ def taken(flag: str, arguments: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def check_names(arguments: Iterable[str]) -> None:
-    """Whether the flags that name files and directories have such names.
+    """Checks that the flags that name files and directories have such names.
 
-    The paths that they become show it no more: an empty name is there the current directory, and a slash at
-    the end of a name is dropped.
+    This cannot be seen in the paths that they are parsed to: there an empty name is the current directory,
+    and a slash at the end of a name is dropped.
 
     Raises:
-        ValueError: an empty name, that of a directory in place of a file, or of a stream where none can be.
+        ValueError: an empty name, a directory in place of a file, or a stream where none is possible.
     """
     arguments = list(arguments)
     for argument, following in itertools.zip_longest(arguments, arguments[1:]):
@@ -151,10 +151,10 @@ def check_names(arguments: Iterable[str]) -> None:
 
 
 def described(options: Mapping[str, Option]):
-    """Decorates a dataclass of flags: those that are options have the text of the option in ``--help``.
+    """Decorates a dataclass of flags: a flag that is an option gets the text of the option in ``--help``.
 
     Args:
-        options: by name; a field of that name is the flag, and has its default.
+        options: by name; the field with the name of an option is its flag, and has its default.
     """
 
     def decorate(cls: type) -> type:
@@ -168,7 +168,7 @@ def described(options: Mapping[str, Option]):
 
 
 def with_flags(options: Mapping[str, Option]):
-    """Decorates a class of flags that has a docstring alone: it becomes a dataclass with all the options."""
+    """Decorates a class that has only a docstring: it becomes a dataclass of flags with all the options."""
 
     def decorate(cls: type) -> type:
         cls.__annotations__ = {name: _type_of(option) for name, option in options.items()}
@@ -190,16 +190,16 @@ def _type_of(option: Option) -> Any:
 
 
 def check_out(out: Path, *inputs: Path, model: Path | None = None, flag: str = "--out") -> None:
-    """Whether an output may be written: it replaces a file of its name, but no input of the command.
+    """Checks that an output may be written: it replaces a file of its name, but no input of the command.
 
     Args:
         out: the file to be written.
         inputs: files that are read.
         model: a model directory that is read; nothing is written into it.
-        flag: that named the output.
+        flag: the flag that named the output.
 
     Raises:
-        ValueError: it may not.
+        ValueError: it may not be written.
         OSError: symbolic links lead in a circle.
     """
     place = _place(out)
@@ -210,11 +210,11 @@ def check_out(out: Path, *inputs: Path, model: Path | None = None, flag: str = "
 
 
 def check_stats(stats: Path, model: Path, resume: bool) -> None:
-    """Whether statistics of a training may be written: to a new file, or to that of a run that goes on.
+    """Checks that statistics of a training may be written: to a new file, or to that of a resumed run.
 
     Raises:
-        FileExistsError: it is there, and the run is no --resume.
-        ValueError: a file in the model.
+        FileExistsError: the file exists, and the run has no --resume.
+        ValueError: the file is in the model.
         OSError: symbolic links lead in a circle.
     """
     check_out(stats, model=model, flag="--stats")
@@ -223,22 +223,22 @@ def check_stats(stats: Path, model: Path, resume: bool) -> None:
 
 
 def check_uncompressed(path: Path, what: str, flag: str = "--out") -> None:
-    """Whether the name of a file that is never compressed says so.
+    """Checks that the name of a file that is never compressed does not promise compression.
 
     Args:
         path: the file, to be written or read.
-        what: it holds, in a few words.
-        flag: that named it.
+        what: the content of the file, in a few words.
+        flag: the flag that named the file.
 
     Raises:
-        ValueError: it ends in .gz or .xz.
+        ValueError: the name ends in .gz or .xz.
     """
     if path.suffix in (".gz", ".xz"):
         raise ValueError(f"{flag}: {what} are not compressed, expected no {path.suffix}: {path}")
 
 
 def _two_ways(path: Path) -> bool:
-    """Whether what is written there is not what is read there: of a terminal, /dev/null, a socket."""
+    """Whether reading from a path does not give what was written to it: a terminal, /dev/null, a socket."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -247,11 +247,11 @@ def _two_ways(path: Path) -> bool:
 
 
 def _place(path: Path) -> Path:
-    """Where a path leads; nothing need be there."""
+    """The path with all links resolved; it need not exist."""
     with contextlib.suppress(
         FileNotFoundError, NotADirectoryError
-    ):  # reading and writing say more about them
-        os.stat(path)  # the error of the system, where Path.resolve has one of Python
+    ):  # these errors are left to reading and writing, which say more
+        os.stat(path)  # raises the error of the system, where Path.resolve raises one of Python
     return Path(os.path.realpath(path))
 
 
@@ -270,7 +270,7 @@ def make_entry(table: Mapping[str, type], flag: str, options: Any) -> Any:
         options: a frozen dataclass of flags.
 
     Raises:
-        ValueError: a flag is set that belongs to other entries of the table, or out of range.
+        ValueError: a flag is set that belongs to other entries of the table, or a value is out of range.
     """
     name = getattr(options, flag)
     defaults = {field.name: field.default for field in dataclasses.fields(options)}
@@ -308,7 +308,7 @@ PresetName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PROPENSITY_PRES
 
 
 def check_preset(name: str) -> None:
-    """Whether ``--propensities`` names a data set.
+    """Checks that ``--propensities`` names a data set.
 
     Raises:
         ValueError: it does not; the message lists the names.
@@ -324,10 +324,10 @@ _UNITS = {"MB": 10**6, "GB": 10**9}
 
 
 def parse_size(text: str | None) -> int | None:
-    """Bytes of "500MB" or "1.5GB"; None of None.
+    """The number of bytes in a text such as "500MB" or "1.5GB"; None for None.
 
     Raises:
-        ValueError: another form, or nothing at all.
+        ValueError: another form, or an empty text.
     """
     if text is None:
         return None
@@ -339,11 +339,11 @@ def parse_size(text: str | None) -> int | None:
 
 
 def parse_range(text: str | None, n_labels: int | None = None) -> tuple[int, int] | None:
-    """(A, B) of "A:B", labels A to B−1; None of None.
+    """(A, B) for the text "A:B", labels A to B−1; None for None.
 
     Args:
-        text: what was given.
-        n_labels: L; None checks the form alone.
+        text: the value of the flag.
+        n_labels: L; None checks only the form.
 
     Raises:
         ValueError: another form, or not 0 ≤ A < B ≤ L.

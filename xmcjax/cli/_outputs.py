@@ -8,7 +8,7 @@ import sys
 
 
 class Nowhere(io.TextIOBase):
-    """Where to print in place of a stream that is closed."""
+    """A stream that takes the place of a closed one."""
 
     def __init__(self, number: int):
         super().__init__()
@@ -22,9 +22,9 @@ class Nowhere(io.TextIOBase):
 
 
 def keep_numbers_of_outputs() -> None:
-    """Sees to it that no file gets the number of standard output or error, where the caller closed them.
+    """Where the caller closed standard output or error, keeps its number from going to a file opened later.
 
-    What JAX and the C++ kernels print there would stand in that file.
+    Otherwise that file would receive what JAX and the C++ kernels print.
     """
     for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:

@@ -51,9 +51,9 @@ class Page:
         self._parts.append(f"<p>{html.escape(text)}</p>")
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """A table; numbers stand at the right, those of a column with as many decimals as its largest needs.
+        """A table; numbers are aligned at the right, and all numbers of a column have equally many decimals.
 
-        The largest has three significant digits.
+        They are as many as give the largest number of the column three significant digits.
         """
         self._show_pictures()
         columns = [[row[k] for row in rows] for k in range(len(header))]
@@ -65,7 +65,7 @@ class Page:
         self._parts.append(f'<div class="wide"><table><tr>{head}</tr>\n{body}</table></div>')
 
     def picture(self, caption: str, draw: Callable[[Any], Any]) -> None:
-        """What ``draw(axes)`` draws, beside the pictures that follow one another."""
+        """A picture that ``draw(axes)`` draws; consecutive pictures stand side by side."""
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 

@@ -1,7 +1,7 @@
-"""What the parser of flags refuses, as one sentence.
+"""Turns what the parser of flags says when it refuses them into one sentence.
 
-It writes a box of several lines, wrapped to 80 columns, in sections between rules: what is wrong, and where
-there is something like it the flags that may be meant, or the text of ``--help`` about the flag.
+The parser writes a box of several lines, wrapped to 80 columns, in sections between rules: what is wrong,
+similar flags that may be meant, if there are any, or the text of ``--help`` about the flag.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BORDER = "│"
 _RULE = re.compile(r"[─-]{3,}")
 _NO_VALUE = r"Missing value for argument '(?:\(')?([^\s',]+)(?:',\))?'\. Expected "
 _NONE_OR = r"Error parsing (\S+): no type matching \{None\}\|"
-# The words of the parser, and ours.
+# Messages of the parser, as patterns, and our sentences in place of them.
 _WORDS = (
     (r"Error parsing (\S+): could not convert string to float: (.*)", r"\1: expected a number, found \2"),
     (
@@ -33,7 +33,7 @@ _WORDS = (
         _NONE_OR + r"INT could be instantiated from \[(.*)\]\. Got errors: .*",
         r"\1: expected a whole number, found \2",
     ),
-    (  # all flags of several values that are parsed take these
+    (  # all flags of several values that are converted take whole numbers
         r"Error parsing (\S+): Could not find valid parse for arguments: \[(.*)\]",
         r"\1: expected whole numbers, found \2",
     ),
@@ -49,10 +49,10 @@ _WORDS = (
 
 @contextlib.contextmanager
 def in_one_sentence(arguments: Sequence[str]) -> Iterator[None]:
-    """A context in which the parser refuses flags by ValueError, in place of a box and SystemExit.
+    """A context in which refused flags raise ValueError, where the parser prints a box and raises SystemExit.
 
     Args:
-        arguments: what is parsed.
+        arguments: the arguments that are parsed.
     """
     written = io.StringIO()
     try:
@@ -67,10 +67,10 @@ def in_one_sentence(arguments: Sequence[str]) -> Iterator[None]:
 
 
 def sentence(box: str, arguments: Sequence[str]) -> str:
-    """What a box of the parser says."""
+    """The message of a box of the parser as one sentence."""
     sections = _sections(box)
     missing, unknown, meant = (_named(sections, name) for name in ("Missing from", "Unrecognized", "Perhaps"))
-    # below a flag stands what it does
+    # the lines below a flag, which describe it, are dropped
     missing, meant = ([line for line in lines if line.startswith("-")] for lines in (missing, meant))
     if missing:
         found = f"{' '.join(unknown)}, which are none of its options" if unknown else "none"
@@ -80,11 +80,11 @@ def sentence(box: str, arguments: Sequence[str]) -> str:
         found, opposite = " ".join(unknown), _opposite(unknown[0])
         if opposite in names:
             found, names = f"{unknown[0]}, which holds without {opposite}", []
-        elif unknown[0] in names:  # where it stands, no option is looked for
+        elif unknown[0] in names:  # a known flag is unknown only where it stands behind --
             found, names = f"{found} behind --", []
         return f"expected options of the command, found {found}{_hint(names)}"
     said = " ".join(line.strip() for line in sections[0]) if sections else box.strip()
-    for argument in arguments:  # a long word is broken where a line ends
+    for argument in arguments:  # the box breaks long words at the ends of lines: join them again
         if len(argument) > 20:
             said = re.sub(r"\s*".join(map(re.escape, argument)), lambda _, word=argument: word, said)
     for theirs, ours in _WORDS:
@@ -94,13 +94,13 @@ def sentence(box: str, arguments: Sequence[str]) -> str:
 
 
 def _hint(names: Iterable[str]) -> str:
-    """Which flags may be meant."""
+    """The end of a sentence that says which flags may be meant; "" where there are none."""
     names = " or ".join(dict.fromkeys(names))
     return f": perhaps {names} is meant" if names else ""
 
 
 def _alike(unknown: Iterable[str], missing: Iterable[str]) -> Iterator[str]:
-    """Of the flags that are missing those that look like one of the unknown ones."""
+    """Those missing flags that look like one of the unknown flags."""
     wanted = [line.split()[0].lstrip("-") for line in missing]
     for word in unknown:
         if word.startswith("--"):
@@ -109,7 +109,7 @@ def _alike(unknown: Iterable[str], missing: Iterable[str]) -> Iterator[str]:
 
 
 def _opposite(flag: str) -> str:
-    """The flag that takes back what a flag of yes or no says."""
+    """The opposite of a flag of yes or no."""
     name = flag.removeprefix("--")
     return f"--{name.removeprefix('no-')}" if name.startswith("no-") else f"--no-{name}"
 
@@ -119,7 +119,7 @@ def _sections(box: str) -> list[list[str]]:
     lines = [line.rstrip() for line in _COLOURS.sub("", box).splitlines()]
     if any(line.startswith(_BORDER) for line in lines):
         lines = [line.strip(_BORDER).rstrip() for line in lines if line.startswith(_BORDER)]
-    else:  # where the output has no such letters: no borders, and the title stands above the first rule
+    else:  # an output without box characters: no borders, and the title stands above the first rule
         lines = [line.removeprefix(" ") for line in lines]
         lines = lines[next((i + 1 for i, line in enumerate(lines) if _RULE.fullmatch(line)), 0) :]
     sections: list[list[str]] = [[]]
@@ -132,7 +132,7 @@ def _sections(box: str) -> list[list[str]]:
 
 
 def _named(sections: list[list[str]], title: str) -> list[str]:
-    """What the section that begins with a title lists: the lines below it, without what is said of them."""
+    """The items of the section that begins with a title: the lines below it, without their explanations."""
     for first, *lines in sections:
         if first.startswith(title):
             listed = [line.strip() for line in lines if re.match(r" {4}\S", line)]

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class Summary:
-    """What ``--json`` prints of a command in place of its lines.
+    """The object that ``--json`` prints in place of the lines of a command.
 
     Attributes:
-        fields: by name: numbers, texts, or several of them by name.
-        stream: where it is printed; None for stdout.
+        fields: by name; each is a number, a text, or a dict of such values.
+        stream: where the object is printed; None for stdout.
     """
 
     def __init__(self) -> None:
@@ -37,13 +37,13 @@ class Summary:
         self.stream: TextIO | None = None
 
 
-# That of the command that runs, where it was given --json.
+# The summary of the running command, if it was given --json.
 _summary: contextvars.ContextVar[Summary | None] = contextvars.ContextVar("summary", default=None)
 
 
 @contextlib.contextmanager
 def collected() -> Iterator[Summary]:
-    """A context in which what commands print is collected instead; warnings go to stderr too."""
+    """A context in which what commands print is collected instead; warnings are collected and printed."""
     summary = Summary()
     token = _summary.set(summary)
     try:
@@ -64,9 +64,9 @@ def print_field(name: str, text: str, stream: TextIO | None = None, /, **values:
 
     Args:
         name: of the field.
-        text: for people.
-        stream: another one than stdout.
-        values: for programs, in place of the text.
+        text: what people read.
+        stream: where to print, if not to stdout.
+        values: what programs read in place of the text.
     """
     summary = _summary.get()
     if summary is None:
@@ -80,26 +80,26 @@ def print_field(name: str, text: str, stream: TextIO | None = None, /, **values:
 
 
 def print_values(name: str, values: Any) -> None:
-    """A field for programs alone."""
+    """Adds a field that only programs read."""
     if (summary := _summary.get()) is not None:
         summary.fields[name] = values
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Lines for people alone."""
+    """Prints lines that only people read."""
     if _summary.get() is None:
         print("\n".join(map(printable, lines)))
 
 
 def printable(line: str) -> str:
-    """A line in which what no terminal should be sent, such as the codes for its colours, is escaped."""
+    """A line with control characters, such as the colour codes of a terminal, escaped."""
     if line.isprintable():
         return line
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def summary_stream(*outs: Path) -> TextIO:
-    """Where the summary of a command goes that writes these files: to stderr where one of them is stdout."""
+    """The stream for the summary of a command that writes these files: stderr if one of them is stdout."""
     own = os.fstat(1)
     there = (os.stat(out) for out in outs if os.path.exists(out))  # a file may be about to be written
     return sys.stderr if any(os.path.samestat(found, own) for found in there) else sys.stdout
@@ -114,14 +114,14 @@ def print_metrics(
     head: bool = True,
     **more,
 ) -> None:
-    """A table of a metric a line and a column for each k, in per cent.
+    """A table in per cent with a line for each metric and a column for each k.
 
     Args:
         Y_true: [n, L].
         labels: predictions, best first, [n, K].
-        ks: each at most K, or larger, where no row has more than K predictions or true labels.
+        ks: each at most K, or larger if no row has more than K predictions or true labels.
         metrics: by name, called with (Y_true, labels, k, **more).
-        head: whether the line with the numbers k stands above.
+        head: whether a line with the numbers k is printed above.
         more: further arguments of the metrics.
     """
     if head:
@@ -130,7 +130,7 @@ def print_metrics(
         values = {}
         for k in ks:
             held = min(k, labels.shape[1])
-            # of the others, no hit is left to be found: only the mean over k labels falls on
+            # labels beyond K bring no more hits, so that only the mean over k labels keeps falling
             share = held / k if metric == "P" else 1.0
             values[k] = 100 * share * float(function(Y_true, labels, held, **more))
         print_lines([f"{metric:<7}" + "".join(f"{value:8.2f}" for value in values.values())])
@@ -143,7 +143,7 @@ TEST_K = (1, 3, 5)
 
 
 def print_test(Y_true, labels: np.ndarray, part: str = "") -> None:
-    """What ``--test`` shows: the precision at each k of :data:`TEST_K`.
+    """Prints what ``--test`` shows: the precision at each k of :data:`TEST_K`.
 
     Args:
         Y_true: [n, L].
@@ -156,20 +156,20 @@ def print_test(Y_true, labels: np.ndarray, part: str = "") -> None:
 
 
 def describe_shares(shares: Sequence[Share]) -> str:
-    """The processes of NUMA nodes."""
+    """A text about the processes of the NUMA nodes."""
     return "a process on each of " + ", ".join(
         f"node {s.node.number} ({counted(s.threads, 'thread')})" for s in shares
     )
 
 
 def warn_of_empty(empty: int, count: int) -> None:
-    """Of labels without a row, where there are any."""
+    """Warns of labels without a row, if there are any."""
     if empty:
         warn(f"{empty:,} of {count:,} labels have no positive row: they are never predicted")
 
 
 def warn_of_labels(outcome: Outcome, dtype: DTypeLike) -> None:
-    """What a user should know of labels that were not trained in this dtype, or not to the end."""
+    """Warns of labels that could not be trained in this dtype, or not to the end."""
     from xmcjax.solvers import REMEDY
 
     first, last = outcome.label_range
@@ -199,7 +199,7 @@ def warn_of_labels(outcome: Outcome, dtype: DTypeLike) -> None:
 
 
 def describe_data(dataset: Dataset, prefix: str = "", file: TextIO | None = None) -> None:
-    """The line about a data set."""
+    """Prints the line about a data set."""
     (n, d), L = dataset.X.shape, dataset.n_labels
     print_field("data", prefix + dataset.describe(), file, rows=n, features=d, labels=L)
 
@@ -210,12 +210,12 @@ def model_size(directory: Path) -> int:
 
 
 def print_model(directory: Path, more: str = "", **values: Any) -> None:
-    """The line about a model that was written.
+    """Prints the line about a model that was written.
 
     Args:
         directory: of the model.
-        more: what is known of it beside its size, for people.
-        values: the same for programs.
+        more: what people read about it beside its size.
+        values: what programs read in place of `more`.
     """
     size = model_size(directory)
     text = f"{directory} ({size / 1e6:.1f} MB{more})"
@@ -230,14 +230,14 @@ def print_written(
     more: str = "",
     beside: Sequence[Path] = (),
 ) -> None:
-    """The line about a file that was written, and the files beside it; `more` stands before their size."""
+    """Prints the line about a file that was written and the files beside it; `more` precedes their size."""
     size, others = file.stat().st_size, sum(other.stat().st_size for other in beside)
     values = {"bytes": size} | ({"bytes_beside": others} if beside else {})
     print_field(name, f"{file} ({more}{(size + others) / 1e6:.1f} MB)", stream, file=str(file), **values)
 
 
 def print_training(outcome: Outcome, model: LinearModel, n_rows: int) -> None:
-    """The summary of a training run of one-vs-all."""
+    """Prints the summary of a training run of one-vs-all."""
     summary = outcome.summary
     counts = {status.name.lower(): n for status, n in sorted(summary.statuses.items())}
     ends = [f"{n:,} {name}" for name, n in counts.items()]
@@ -263,7 +263,7 @@ def print_training(outcome: Outcome, model: LinearModel, n_rows: int) -> None:
             cg_steps=summary.cg_steps,
             active_rows=active,
         )
-    elif solved and summary.newton_steps:  # of the hinge
+    elif solved and summary.newton_steps:  # with the hinge loss these are passes over the rows
         passes = summary.newton_steps
         print_field("work", f"{passes / solved:.1f} passes over the rows per label", newton_steps=passes)
     if outcome.calibration_seconds and outcome.calibrated:

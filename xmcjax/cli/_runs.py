@@ -43,14 +43,14 @@ def read_runs(path: Path) -> list[dict[str, Any]]:
 
 
 def version_and_seconds(run: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The version of the library and the seconds of training in a record; None where they are not."""
+    """The version of the library and the seconds of training in a record; None for what is missing."""
     versions, seconds = run.get("versions"), run.get("seconds")
     version = versions.get("xmcjax") if isinstance(versions, dict) else None
     return version, seconds.get("training") if isinstance(seconds, dict) else None
 
 
 def known_runs(directory: Path) -> list[dict[str, Any]]:
-    """The records beside a model that is shown; none, and a warning, where they cannot be read.
+    """The records beside a model that is shown; if they cannot be read, none, and a warning.
 
     Raises:
         OSError: as :func:`read_runs`.
@@ -94,9 +94,9 @@ def write_run_file(
 def add_record(
     directory: Path, command: str, options: Any, more: Mapping[str, Any], seconds: Mapping[str, float]
 ) -> None:
-    """Adds a run to the ``run.json`` beside a model: everything about it that the model does not depend on.
+    """Adds a run to the ``run.json`` beside a model, with all that the bytes of the model do not depend on.
 
-    Where the file there cannot be read, it stays as it is, and a warning says that this run is not in it.
+    If the existing file cannot be read, it stays as it is, and a warning says that this run is not in it.
     """
     path = directory / RUN_FILE
     try:

@@ -14,15 +14,15 @@ from types import FrameType
 
 #: Signals that ask a process to end. Windows has no SIGHUP.
 _REQUESTS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
-# The signals that are taken, with the handlers that Python has for them.
+# The signals that are handled, with the handlers that Python installs for them.
 _USUAL = {signal.SIGINT: signal.default_int_handler} | dict.fromkeys(_REQUESTS, signal.SIG_DFL)
 
-# Seconds after which a signal is sent again that came at a bad moment: the main thread is then elsewhere.
+# Seconds after which a signal that came at a bad moment is sent again.
 _AGAIN = 0.05
-# Seconds that an import, and the way out of the command, may take without being broken by a signal.
+# Seconds for which an import, or the way out of the command, is not interrupted by a signal.
 _PATIENCE = 30
 
-# Of the code with which Python imports modules.
+# The file names of the code with which Python imports modules.
 _IMPORTS = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
 
 
@@ -30,7 +30,7 @@ class Ended(KeyboardInterrupt):
     """The command was asked to end.
 
     Attributes:
-        signal: that asked.
+        signal: the number of the signal that asked.
     """
 
     def __init__(self, number: int):
@@ -40,28 +40,29 @@ class Ended(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def ending_the_command() -> Iterator[Callable[[], None]]:
-    """Within it SIGTERM and SIGHUP raise :class:`Ended` in the main thread, and Ctrl-C KeyboardInterrupt.
+    """A context in which SIGTERM and SIGHUP raise :class:`Ended` in the main thread; Ctrl-C raises
+    KeyboardInterrupt.
 
-    A signal that is ignored stays ignored, as ``nohup`` wants it, and one that has a handler keeps it. In any
-    other thread than the main one nothing changes. The context gives a function; once it is called, signals
-    have no effect.
+    A signal that is ignored stays ignored, as ``nohup`` wants it, and a signal with another handler keeps
+    it. A context entered in another thread changes nothing. The context gives a function; once it is called,
+    signals have no effect.
 
-    A handler runs wherever the main thread is, and in some places what it raises does harm or is lost:
+    A handler runs wherever the main thread is, and in some places its exception does harm or is lost:
 
-    - While a module is imported: native modules crash, end the process, or take what is raised for a fault of
-      theirs. The signal is sent again until the import is over.
-    - In a callback of the garbage collector, such as JAX has one, or in a finaliser: Python drops what they
-      raise. The signal is sent again.
-    - On the way out after another signal: a terminal that is closed sends two, and service managers repeat
-      them. The way out is taken once.
+    - While a module is imported: native modules crash, end the process, or take the exception for a fault of
+      their own. The signal is sent again until the import is over.
+    - In a callback of the garbage collector (JAX has one) or in a finaliser: Python drops exceptions there.
+      The signal is sent again.
+    - On the way out after another signal: a closed terminal sends two signals, and service managers repeat
+      them. A second SIGTERM or SIGHUP is then ignored.
 
-    Where some other code drops the exception, the next signal raises it again.
+    Where other code drops the exception, the next signal raises one again.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
     main, here = threading.get_ident(), inspect.currentframe()
-    outside = here and here.f_back and here.f_back.f_back  # between them is a frame of contextlib
+    outside = here and here.f_back and here.f_back.f_back  # skips the frame of contextlib
     taken = [number for number, handler in _USUAL.items() if signal.getsignal(number) == handler]
     over, sending = False, threading.Lock()
     raised = -float("inf")
@@ -83,9 +84,9 @@ def ending_the_command() -> Iterator[Callable[[], None]]:
         """Whether the signal will be sent once more."""
         if number not in waiting:
             waiting.add(number)
-            try:  # threading.Thread takes locks, which the main thread may hold here
+            try:  # threading.Thread would take locks that the main thread may hold here
                 _thread.start_new_thread(send, (number,))
-            except RuntimeError:  # the system has no more
+            except RuntimeError:  # the system has no more threads
                 waiting.discard(number)
                 return False
         return True
@@ -94,10 +95,10 @@ def ending_the_command() -> Iterator[Callable[[], None]]:
         time.sleep(_AGAIN)
         with sending:
             waiting.discard(number)
-            if over:  # what comes now comes too late
+            if over:  # too late: the context has ended
                 return
             if hasattr(signal, "pthread_kill"):
-                signal.pthread_kill(main, number)  # which wakes it where it waits
+                signal.pthread_kill(main, number)  # this also wakes a main thread that waits
             else:
                 signal.raise_signal(number)
 
@@ -126,7 +127,7 @@ def ending_the_command() -> Iterator[Callable[[], None]]:
 
 
 def _leaves() -> bool:
-    """Whether what a signal raised is being handled in this thread."""
+    """Whether this thread is handling the exception that a signal raised."""
     error = sys.exc_info()[1]
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
@@ -134,7 +135,7 @@ def _leaves() -> bool:
 
 
 def _imports(frame: FrameType | None, outside: FrameType | None) -> bool:
-    """Whether a frame, or one between it and that which entered the context, imports a module."""
+    """Whether `frame`, or a frame between it and `outside`, which entered the context, imports a module."""
     while frame is not None and frame is not outside:
         if frame.f_code.co_filename in _IMPORTS:
             return True

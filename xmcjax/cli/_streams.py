@@ -1,4 +1,4 @@
-"""``-`` in place of a file: standard input and output, and streams that are to be read from any place."""
+"""``-`` in place of a file for standard input and output, and streams that must be read from any place."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from xmcjax.data import DataFormatError, MemoryBound
 #: Flags whose file is written.
 OUTPUTS = ("--out", "--out-labels")
 _HYPHEN, _INPUT, _OUTPUT = "-", "/dev/stdin", "/dev/stdout"
-# Formats whose readers go forth and back in a file.
+# Formats whose readers seek in a file.
 _SEEKING = ("npz", "npy", "parquet", "arrow")
 _CHUNK = 1 << 20
-# That a system follows.
+# How many symbolic links in a row a system follows.
 _MOST_LINKS = 40
 
 
 def with_streams(arguments: Sequence[str], files: Sequence[str]) -> list[str]:
-    """The arguments of a command, ``-`` in place of a file replaced by the name of standard input or output.
+    """The arguments of a command; ``-`` in place of a file becomes the name of standard input or output.
 
-    A file of this name is ``./-``.
+    A file named ``-`` is given as ``./-``.
 
     Args:
-        arguments: of the command; of a flag that stands there twice the last one counts.
+        arguments: of the command; if a flag is given twice, the last one counts.
         files: the flags that take a file.
 
     Raises:
-        ValueError: two files that are read, or two that are written, are the same stream; standard input was
-            closed, or standard output, which is asked for under whatever name.
+        ValueError: two files that are read, or two that are written, are the same stream; standard input or,
+            under whatever name it is asked for, standard output is closed.
     """
     resolved, uses, lost = list(arguments), {}, {}
     for place, argument in enumerate(arguments):
@@ -67,7 +67,7 @@ def with_streams(arguments: Sequence[str], files: Sequence[str]) -> list[str]:
 def _leads_to_output(path: str) -> bool:
     """Whether a name is that of file descriptor 1, such as /dev/stdout, or a link to such a name.
 
-    What stands there tells it no more where standard output was closed: it is as /dev/null then.
+    The file there does not tell: if standard output was closed, its descriptor leads to /dev/null by now.
     """
     for _ in range(_MOST_LINKS):
         folder, name = os.path.split(path)
@@ -78,20 +78,21 @@ def _leads_to_output(path: str) -> bool:
         if not os.path.islink(path):
             return False
         path = os.path.join(folder, os.readlink(path))
-    return False  # links that lead in a circle, which opening it says
+    return False  # the links lead in a circle; opening the file reports that
 
 
 @contextlib.contextmanager
 def seekable(path: Path, max_memory: int | None, format: str | None = None) -> Iterator[Path]:
-    """A place where the content of a file can be read as often as one likes, and from any byte.
+    """A path at which the content of a file can be read any number of times, and from any byte.
 
-    That is the file itself, or of a stream a copy in the folder for temporary files, which has no name there
-    and is gone when the command is. Errors about the copy name the stream.
+    It is the file itself, or for a stream a copy in the folder for temporary files. The copy has no name
+    there and vanishes with the command. Errors about the copy name the stream.
 
     Args:
         path: a file, or a stream: standard input from a pipe, a FIFO.
         max_memory: bytes that reading may take, which bound the copy too; None for no bound.
-        format: of the content; one that is read from the first byte to the last needs no copy. None has one.
+        format: of the content; a format that is read from the first byte to the last needs no copy. None
+            makes a copy.
 
     Raises:
         DataFormatError: a stream of more than ``max_memory`` bytes.
@@ -133,12 +134,11 @@ def _write(copy: Any, data: bytes) -> None:
 def read_seekable(
     read: Callable[..., Any], path: Path, format: str, *, max_memory: int | None, **options: Any
 ) -> Any:
-    """What a reader of ``xmcjax.data`` makes of a file or a stream.
+    """The result of a reader of ``xmcjax.data`` for a file or a stream.
 
     Args:
-        read: ``(path, format, max_memory=…, **options)``.
-        path, format, max_memory: of the reader.
-        options: likewise.
+        read: the reader, called with ``(path, format, max_memory=…, **options)``.
+        path, format, max_memory, options: arguments of the reader.
     """
     with seekable(path, max_memory, format) as place:
         return read(place, format, max_memory=max_memory, **options)

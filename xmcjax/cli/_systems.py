@@ -1,4 +1,4 @@
-"""``--system`` of ``xmcjax train``: each system has a module with the flags of its own."""
+"""``--system`` of ``xmcjax train``: each system has a module with its flags."""
 
 from __future__ import annotations
 

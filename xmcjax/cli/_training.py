@@ -39,7 +39,7 @@ from xmcjax.lanes import (
 )
 from xmcjax.models import LinearModel, ModelError, ModelMismatchError, ShardWriter, meta_of, predict_topk
 
-# What the format of models calls differently than the command line: the flags, for errors.
+# The flags, for errors, of options that have another name in the format of models.
 _FLAGS = {
     "eps": "--tol",
     "sparsify": "--sparsify-rise",
@@ -50,15 +50,15 @@ _FLAGS = {
 }
 
 
-#: The exit status of a run whose time was over: "try again later" of sysexits.h.
+#: The exit status of a run whose time was over, which is "try again later" in sysexits.h.
 TIMED_OUT = 75
 
 
 def deadline_of(timeout: float | None) -> float | None:
-    """Of ``time.monotonic``, for the flag --timeout.
+    """The time of ``time.monotonic`` at which --timeout ends; None without that flag.
 
     Raises:
-        ValueError: no finite number above 0.
+        ValueError: the flag is no finite number above 0.
     """
     if timeout is None:
         return None
@@ -76,7 +76,7 @@ class TrainingData:
         Y: labels, CSR [n, L].
         transforms: fitted on these data.
         fingerprint: SHA-256 of the data as they were read.
-        beside: how many of the last columns are of a second source.
+        beside: how many of the last columns are from a second source.
     """
 
     X: sp.csr_matrix
@@ -113,11 +113,11 @@ class Outcome:
         stored: labels that were there already.
         missing: labels that were not begun, because the time was over.
         summary: of the trainer.
-        worst: None where every label converged.
+        worst: the label farthest from convergence; None where every label converged.
         empty: labels of the range without a positive row.
-        clip: as it was asked for.
-        calibrated: whether the model has the calibration that was asked for, if any was.
-        calibration_seconds: that it took.
+        clip: the flag.
+        calibrated: whether the model has the calibration that flags ask for, if they ask for one.
+        calibration_seconds: how long the calibration took.
     """
 
     label_range: tuple[int, int]
@@ -138,16 +138,16 @@ class Outcome:
 
 
 class ShardClock:
-    """Whether a label may still be begun: where its shard is under way, or time is left.
+    """Tells whether a label may still be begun: its shard is begun already, or time is left.
 
     Args:
         shard_size: labels per shard.
-        deadline: of ``time.monotonic``, after which no shard is begun.
+        deadline: a time of ``time.monotonic``, after which no shard is begun.
     """
 
     def __init__(self, shard_size: int, deadline: float):
         self._size, self._deadline = shard_size, deadline
-        self._shard = -1  # the last one begun; shards come in ascending order
+        self._shard = -1  # the last shard begun; shards come in ascending order
 
     def __call__(self, label: int) -> bool:
         shard = label // self._size
@@ -174,25 +174,25 @@ def train_to_directory(
     cluster: Cluster | None = None,
     stats: StepFile | None = None,
 ) -> Outcome:
-    """Trains labels and stores them; a bar on a terminal's stderr shows how far it is.
+    """Trains labels and stores them; a bar on stderr shows the progress if that is a terminal.
 
-    Everything that ``options`` leaves to the machine (threads, block size) stays out of the stored
-    bytes.
+    The stored bytes do not contain anything that ``options`` leaves to the machine (threads, block
+    size).
 
     Args:
-        data: to train on.
-        options: how.
+        data: the training data.
+        options: how to train.
         directory: of the model.
         label_range: labels to be stored; None for all.
         shard_size: labels per file.
-        resume: whether the model may be there in part.
+        resume: whether the directory may hold a part of the model.
         weighting: of the losses by label; None for none.
         balanced: whether the rows with a label weigh as much together as those without it.
-        deadline: of ``time.monotonic``; after it no shard is begun. None for none.
-        shares: NUMA nodes with a process of their own; none to train in this process.
-        cv: folds of the calibration, which this process makes; None for none.
-        cluster: whose workers train; None to train here.
-        stats: that gets the numbers of every step, where this process trains by itself; or None.
+        deadline: a time of ``time.monotonic``, after which no shard is begun; None for none.
+        shares: NUMA nodes with a process of their own; empty to train in this process.
+        cv: number of folds of the calibration, which this process makes; None for no calibration.
+        cluster: the cluster whose workers train; None to train here.
+        stats: the file for the numbers of every step, where this process trains by itself; or None.
 
     Raises:
         FileExistsError, ModelError, OSError: as :class:`xmcjax.models.ShardWriter`.
@@ -227,13 +227,13 @@ def train_to_directory(
         stored = meta_of(directory)
         refuse_saved(directory, stored)
         if MORE_FEATURES not in stored:
-            made.pop(MORE_FEATURES, None)  # of an earlier version, which did not record it
+            made.pop(MORE_FEATURES, None)  # the model is of an earlier version, which did not record it
         if stored.get("sparsify") is not None and made["clip"] is None:
-            made["clip"] = stored.get("clip")  # which an earlier version took beside it, without effect
+            made["clip"] = stored.get("clip")  # earlier versions allowed clip with sparsify, without effect
     try:
         opened = ShardWriter(directory, made, (first, last), shard_size, arrays, resume)
     except ModelMismatchError as error:
-        if error.key == "system":  # which a model of one-vs-all does not name
+        if error.key == "system":  # the manifest of a one-vs-all model names no system
             key = "system (--system)"
             raise ModelMismatchError(error.path, key, error.found, repr("one-vs-all")) from error
         if error.key not in _FLAGS:
@@ -268,11 +268,11 @@ def train_to_directory(
                     summary = train_one_vs_all(data.X, data.Y, options, sink, observe=stats, **more)
                 except (MemoryError, RuntimeError) as error:
                     if isinstance(error, MemoryError) or ran_out(error):
-                        writer.withdraw()  # which leaves the directory to a training with other options
+                        writer.withdraw()  # so that the directory is free for a training with other options
                     raise
         missing = len(writer.missing())
     if options.max_iter == 0:
-        worst = None  # starting weights were asked for, not optima
+        worst = None  # only starting weights were asked for, not optima
     empty = int((counts[first:last] == 0).sum())
     outcome = Outcome(
         (first, last), len(labels) - missing, stored, missing, summary, worst, empty, options.clip
@@ -287,7 +287,7 @@ def train_to_directory(
 
 
 def refuse_saved(directory: Path, stored: dict[str, Any], system: str = FIRST_SYSTEM) -> None:
-    """Whether a model that is to be resumed is of a run of ``train``.
+    """Checks that a model to be resumed was made by a run of ``train``.
 
     Args:
         directory: of the model.
@@ -305,7 +305,7 @@ def refuse_saved(directory: Path, stored: dict[str, Any], system: str = FIRST_SY
 
 
 def _continued(train: Callable[..., Summary], *arguments: Any, **more: Any) -> Summary:
-    """Trains with other processes; where they fail, the error says how to go on."""
+    """Trains with other processes; if they fail, the error says how to resume."""
     try:
         return train(*arguments, **more)
     except (ChildProcessError, ClusterError) as error:
@@ -315,10 +315,10 @@ def _continued(train: Callable[..., Summary], *arguments: Any, **more: Any) -> S
 def meta(
     data: TrainingData, options: OneVsAll, weighting: Weighting | None, balanced: bool, cv: int | None
 ) -> dict[str, Any]:
-    """How a model is made, for its manifest: what its bytes depend on, and nothing else."""
+    """The meta data of a model for its manifest: all that its bytes depend on, and nothing else."""
     init = dataclasses.asdict(options.init)
     if "pretrained" in init:
-        # the model itself, not where it happens to lie
+        # the hash stands for the model, wherever its directory is
         manifest = Path(init.pop("pretrained")) / "manifest.json"
         init["manifest_sha256"] = hashlib.sha256(manifest.read_bytes()).hexdigest()
     bias = "none"
@@ -335,14 +335,14 @@ def meta(
         "penalty": {"name": options.penalty.name, **dataclasses.asdict(options.penalty)},
         "init": {"name": options.init.name, **init},
         "weighting": None if weighting is None else dataclasses.asdict(weighting),
-        # the names of these are those of the format, so that models of earlier versions can be resumed
+        # the keys keep the names of the format, so that models of earlier versions can be resumed
         "C": options.C,
         "eps": options.tol,
         "clip": options.clip,
         "sparsify": options.sparsify_rise,
         "bias": bias,
         "max_iter": options.max_iter,
-        # models of versions that had no such weights can be resumed
+        # left out where unused, so that models of versions without such weights can be resumed
         **({"class_weight": "balanced"} if balanced else {}),
         **({MORE_FEATURES: data.beside} if data.beside else {}),
         **({} if cv is None else {CALIBRATED: {"method": "sigmoid", "cv": cv}}),

@@ -16,9 +16,9 @@ from xmcjax.cli._options import DIRECTORIES, FILES, list_flags
 from xmcjax.cli._systems import MODULES
 from xmcjax.data import TRANSFORMS
 
-# What stands behind a flag, where it is no choice among names.
+# Marks for the value of a flag that is no choice among names.
 _FILE, _DIRECTORY, _OTHER = "<file>", "<directory>", "<other>"
-# Names with commas between them.
+# The flags whose value is a list of names with commas, and these names.
 _LISTS = {"--transform": tuple(TRANSFORMS)}
 
 
@@ -38,8 +38,8 @@ class Flag(NamedTuple):
 
     Attributes:
         name: with its hyphens.
-        values: what may stand behind it: names, or one of the marks above; nothing behind a switch.
-        several: whether more than one value may.
+        values: what may follow the flag: names, or one of the marks above; empty for a switch.
+        several: whether more than one value may follow.
     """
 
     name: str
@@ -59,7 +59,7 @@ def run(options: Options) -> None:
 
 
 def flags_of_commands(commands: Iterable[str], common: Iterable[str]) -> dict[str, list[Flag]]:
-    """The flags by command; those of ``train`` by ``train SYSTEM``."""
+    """The flags by command; those of ``train`` under ``train SYSTEM`` for each system."""
     shared = [_of_text(text) for text in common]
     found = {}
     for command in commands:
@@ -73,7 +73,7 @@ def flags_of_commands(commands: Iterable[str], common: Iterable[str]) -> dict[st
 
 
 def _of_text(text: str) -> Flag:
-    """A flag that every command takes, of its line in the help."""
+    """A flag that every command takes, made from its line in the help."""
     name, _, metavar = text.partition(" ")
     return Flag(name, (_FILE,) if metavar else (), False)
 
@@ -98,7 +98,7 @@ def _of_fields(options: type) -> list[Flag]:
 
 
 def _parts(hint: Any) -> Iterable[Any]:
-    """The types that a hint is made of, and what is said of them."""
+    """The types that a hint is made of, and their annotations."""
     yield typing.get_origin(hint) or hint
     for part in (*typing.get_args(hint), *getattr(hint, "__metadata__", ())):
         yield from _parts(part)
@@ -112,7 +112,7 @@ def _values(flag: str, kinds: Iterable[Any]) -> tuple[str, ...]:
     names = tuple(kind for kind in kinds if isinstance(kind, str))
     if names:
         return names
-    # names of which there are more than `--help` lists: {eurlex4k,wikipedia,…}
+    # a metavar such as {eurlex4k,wikipedia,…} lists names
     listed = [re.fullmatch(r"\{(.*)\}", getattr(kind, "metavar", None) or "") for kind in kinds]
     return next((tuple(found[1].split(",")) for found in listed if found), (_OTHER,))
 
@@ -176,11 +176,11 @@ complete -o default -F _xmcjax xmcjax
 
 
 def script(flags: Mapping[str, Iterable[Flag]], commands: Iterable[str]) -> str:
-    """The function that bash calls for a completion, and that zsh calls in the same way.
+    """The script with the function that bash calls for a completion, and that zsh calls in the same way.
 
     Args:
-        flags: by command, with its system.
-        commands: all of them.
+        flags: by command, for ``train`` with the system.
+        commands: the names of all commands.
     """
     lines = []
     for command, found in flags.items():

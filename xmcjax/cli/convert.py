@@ -70,7 +70,7 @@ def run(options: Options) -> None:
     if out_labels is None:
         data.save(out, *dataset, written)
     else:
-        data.labels_format(out_labels, dataset.y)  # what may be refused is, before anything is replaced
+        data.labels_format(out_labels, dataset.y)  # refuses these labels before any file is replaced
         data.save_features(out, dataset.X, written)
         data.save_labels(out_labels, dataset.y)
     stream = _report.summary_stream(*(path for path in (out, out_labels) if path is not None))

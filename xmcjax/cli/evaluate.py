@@ -30,9 +30,9 @@ from xmcjax.metrics import (
 )
 from xmcjax.models import read_predictions
 
-# Bytes that metrics take for a label.
+# Bytes that the metrics take per label.
 _LABEL = 64
-# Edges of bins are below this: they are int64.
+# Edges of bins are below this, because they are int64.
 _BEYOND_BINS = 2**63
 
 
@@ -109,10 +109,10 @@ def run(options: Options) -> None:
     options.files.check(*sources)
     lists_from_0 = options.files.first_label_is_for_svmlight(*sources)
     labels, scores = _predictions(options, options.predictions)
-    # A file that does not state its number of labels need not show the highest one.
+    # A file of truth that does not state its number of labels may lack the highest predicted label.
     least = int(labels.max(initial=0)) + 1
     bound = MemoryBound(options.predictions, parse_size(options.files.max_memory))
-    bound.seen(labels.nbytes)  # of a stream
+    bound.seen(labels.nbytes)  # for a stream, whose size is not known
 
     def check_memory(n_labels: int) -> None:
         text = f"labels up to {n_labels - 1}, which no row of {options.labels_file or options.data} shows"
@@ -157,7 +157,8 @@ def run(options: Options) -> None:
             f"{options.predictions} has at most {counted(longest, 'label')} a line: the others count as wrong"
         )
     if longest < max(ks):
-        # Beyond the labels of a row no column changes what is compared, and there may be very many.
+        # --k may be very large, but columns beyond the predictions and the true labels of every row do not
+        # change the metrics.
         columns = min(max(ks), max(longest, int(np.diff(truth.y.indptr).max())))
         padding = ((0, 0), (0, columns - longest))
         labels = np.pad(labels, padding, constant_values=-1)
@@ -176,13 +177,13 @@ def _predictions(options: Options, path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Labels and scores of a file of predictions."""
     form = None if options.predictions_format == AUTO else options.predictions_format
     memory = parse_size(options.files.max_memory)
-    # a stream of no format that a flag names is text, which needs no copy
+    # a stream whose format no flag names is text, which needs no copy
     with seekable(path, memory, form or "text") as place:
         return read_predictions(place, form, max_memory=memory)
 
 
 def _thresholds(options: Options, n_labels: int, where: str, lists_from_0: bool) -> tuple[np.ndarray, int]:
-    """The threshold of each label, and the number of rows that they were found on."""
+    """The threshold of each label, and the number of held-out rows that the thresholds were found on."""
     assert options.held_out is not None and options.held_out_predictions is not None
     path = options.held_out_predictions
     labels, scores = _predictions(options, path)
@@ -213,14 +214,14 @@ def _score_matrix(labels: np.ndarray, scores: np.ndarray, n_labels: int) -> sp.c
 def _print_thresholds(
     truth: Dataset, predicted: sp.csr_array, labels: np.ndarray, limits: np.ndarray, n_rows: int
 ) -> None:
-    """F1 with thresholds.
+    """Prints F1 with thresholds.
 
     Args:
-        truth: of the rows.
-        predicted: what is above them.
+        truth: the true labels of the rows.
+        predicted: the predictions above the thresholds.
         labels: predictions that count, [n, k].
         limits: the thresholds.
-        n_rows: that they were found on.
+        n_rows: how many rows the thresholds were found on.
     """
     listed = _score_matrix(labels, np.ones(labels.shape), truth.n_labels)
     predicted.resize(listed.shape)
@@ -234,7 +235,7 @@ def _print_thresholds(
 
 
 def _without_pairs(options: Options, labels: np.ndarray, truth: Dataset) -> tuple[np.ndarray, Dataset]:
-    """Predictions and truth without the pairs that are filtered; other predictions move up."""
+    """Predictions and truth without the filtered pairs; later predictions of a row move up."""
     assert options.filter_labels is not None
     n, L = truth.n_rows, truth.n_labels
     memory = parse_size(options.files.max_memory)
@@ -252,7 +253,7 @@ def _without_pairs(options: Options, labels: np.ndarray, truth: Dataset) -> tupl
 
 
 def _print_bins(truth: Dataset, labels: np.ndarray, ks, frequencies, edges: tuple[int, ...]) -> None:
-    """A table of the bins for each k."""
+    """Prints a table of the bins for each k."""
     names = [f"< {edges[0]}", *(f"{a} to {b - 1}" for a, b in itertools.pairwise(edges)), f">= {edges[-1]}"]
     known = {}
     for k in ks:

@@ -26,7 +26,7 @@ class Options:
 
 
 def run(options: Options) -> None:
-    """Prints; here alone a device is asked for without work for it."""
+    """Prints what is known. Only this command initialises a device without giving it work."""
     found = versions()
     print_field("versions", ", ".join(f"{name} {version}" for name, version in found.items()), **found)
     print_field("devices", _devices())
@@ -70,7 +70,7 @@ def _training() -> str:
 def _paths() -> dict[str, str]:
     try:
         return solver_paths()
-    except (ImportError, RuntimeError, ValueError):  # a broken library or no device: said above
+    except (ImportError, RuntimeError, ValueError):  # said above: a broken library or no device
         return {}
 
 

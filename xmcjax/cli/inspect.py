@@ -25,7 +25,7 @@ from xmcjax.models import (
     system_of,
 )
 
-# Classes that are shown.
+# The most classes that are shown.
 _FEW = 8
 
 
@@ -48,7 +48,7 @@ class Options:
 
 
 def run(options: Options) -> None:
-    """Shows what is known; weights are read for the labels that are asked for."""
+    """Shows what is known; weights are read only for the labels that are asked for."""
     whole_number("--top-k", options.top_k, 1)
     known = open_model(options.model, options.label, options.vocabulary, partial=True)
     system, model, meta, names = known.system, known.model, known.meta, known.names
@@ -82,11 +82,11 @@ class Known(NamedTuple):
 
     Attributes:
         system: of :data:`xmcjax._systems.SYSTEMS`.
-        model: None for kernels.
-        meta: how it was made.
+        model: the linear model; None for a kernel model.
+        meta: how the model was made.
         names: of classes and features, as the model has them.
         features: names of the raw features, or None.
-        order: the raw feature of each weight, or None where they have the same places.
+        order: the raw feature of each weight, or None where weights and raw features have the same order.
     """
 
     system: str
@@ -98,11 +98,11 @@ class Known(NamedTuple):
 
 
 def open_model(directory: Path, labels: Sequence[int], vocabulary: Path | None, *, partial: bool) -> Known:
-    """A model of any system, of which some labels and the names of features are to be shown.
+    """A model of any system, opened to show some of its labels and the names of its features.
 
     Raises:
-        ValueError: labels that it does not have, or that are not trained yet, or of a kernel model.
-        ModelFormatError, DataFormatError, OSError: it, or the vocabulary, cannot be read.
+        ValueError: labels that the model does not have, that are not trained yet, or of a kernel model.
+        ModelFormatError, DataFormatError, OSError: the model or the vocabulary cannot be read.
     """
     system, model, order = system_of(directory), None, None
     if system == "kernel":
@@ -122,7 +122,7 @@ def open_model(directory: Path, labels: Sequence[int], vocabulary: Path | None, 
 
 
 class Largest(NamedTuple):
-    """The largest weights of a label: its bias, how many weights it has, and (feature, weight) of those."""
+    """The bias of a label, how many weights it has, and (feature, weight) of the largest ones."""
 
     bias: float
     nonzeros: int
@@ -130,7 +130,7 @@ class Largest(NamedTuple):
 
 
 def largest_weights(known: Known, label: int, top_k: int) -> Largest:
-    """Those of a label of a linear model; features that have no name are called by their raw numbers."""
+    """The largest weights of a label of a linear model; features without names are given by raw number."""
     model = known.model
     assert model is not None
     row, bias = model.weights(label, label + 1), float(model.intercept_of(label, label + 1)[0])
@@ -214,11 +214,11 @@ def _print_weights(known: Known, options: Options) -> None:
 
 
 def read_vocabulary(path: Path, n_features: int) -> list[str]:
-    """The names of features, one per line, which ends in LF or CRLF; other separators are part of a name.
+    """The names of features, one per line. Lines end in LF or CRLF; other separators are part of a name.
 
     Raises:
         DataFormatError: no UTF-8, a byte order mark, or another number of lines.
-        ModelFormatError: it is no regular file.
+        ModelFormatError: the file is not regular.
         OSError: it cannot be read.
     """
     check_regular(path)

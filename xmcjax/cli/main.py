@@ -17,7 +17,8 @@ from xmcjax._exit import end_now, has_left, keep_clients
 from xmcjax.cli._outputs import keep_numbers_of_outputs
 from xmcjax.cli._signals import Ended, ending_the_command
 
-# Modules of this package, in the order in which they are used; the text is for ``xmcjax --help``.
+# The commands, which are modules of this package, in the order in which users need them; the texts are for
+# ``xmcjax --help``.
 COMMANDS = {
     "demo": "train, save, load and evaluate a model on data that ship with the package",
     "plan": "say what memory, disk and time training would take",
@@ -44,15 +45,15 @@ COMMON = {
 }
 
 BAD_INPUT = 2
-#: Where a signal ended the command, the status is this and the number of the signal.
+#: Where a signal ended the command, the exit status is this plus the number of the signal.
 SIGNALLED = 128
 
-# The threads of OpenBLAS, which comes with NumPy and SciPy, are busy for up to a tenth of a second before
-# they sleep, when it is loaded and after each product. Here that is 2**18 cycles, 0.1 ms: products that
-# follow one another are as fast.
+# By default the threads of OpenBLAS, which comes with NumPy and SciPy, spin for up to a tenth of a second
+# before they sleep, when it is loaded and after each product. This setting lets them spin for 2**18 cycles,
+# 0.1 ms, with which consecutive products are as fast.
 _BLAS_WAITS = ("OPENBLAS_THREAD_TIMEOUT", "18")
 
-# What the operating system says, in the words of the other errors.
+# Errors of the operating system, in the style of our own messages.
 _OS_ERRORS = {
     errno.ENOENT: "expected a file, found none",
     errno.EISDIR: "expected a file, found a directory",
@@ -82,14 +83,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if has_left():
             end_now(status)
         if status == SIGNALLED + signal.SIGINT:
-            # another Ctrl-C, while Python ends, ends the process and says nothing
+            # another Ctrl-C while Python ends kills the process without a message
             signal.signal(signal.SIGINT, lambda *_: end_now(status))
     return status
 
 
 @contextlib.contextmanager
 def _escaping(stream):
-    """What the encoding of a stream lacks is escaped, as it is on stderr."""
+    """A context in which characters that the encoding of a stream lacks are escaped, as on stderr."""
     if not isinstance(stream, io.TextIOWrapper):
         yield
         return
@@ -123,7 +124,7 @@ def _say(text: str) -> int:
 
 
 def _run(program: str, work: Callable[[], int]) -> int:
-    """The status of what is to be done; errors become one line that begins with the name of the program."""
+    """The exit status of `work`; errors become one line that begins with the name of the program."""
     with ending_the_command() as no_more_signals:
         try:
             status = _command(program, work)
@@ -167,20 +168,20 @@ def _command(program: str, work: Callable[[], int]) -> int:
 
 
 def _sentence(error: Exception) -> str | None:
-    """What is said of an error in one line; None where it is a fault of ours, which keeps its traceback."""
+    """The message of an error in one line; None for a bug of ours, which keeps its traceback."""
     if isinstance(error, MemoryError):
         return f"not enough memory: {_one_line(error) or 'none left'}"
     if isinstance(error, RuntimeError):
         from xmcjax._device_memory import ran_out
 
-        no_thread = str(error) == "can't start new thread"  # Python's words where the system has no more
+        no_thread = str(error) == "can't start new thread"  # Python's message if the system has no more
         lacking = "memory" if ran_out(error) else "threads" if no_thread else None
         return None if lacking is None else f"not enough {lacking}: {_one_line(error)}"
     return _one_line(error)
 
 
 def _leave_stdout() -> None:
-    """Sees to it that what standard output does not take is not flushed to it once more at exit."""
+    """Keeps Python from flushing standard output once more at exit, after it refused what was written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -221,13 +222,13 @@ def _read_and_run(name: str, arguments: list[str]) -> int:
     if name in ("train", "demo") and not (cluster and cluster.flag()):  # else workers compute
         from xmcjax._platform import default_backend
 
-        default_backend()  # a platform that is not there is said before anything is read or written
+        default_backend()  # a missing platform is reported before anything is read or written
     with _warnings_in_one_line(), _as_json(name) if as_json else contextlib.nullcontext():
         return command.run(options) or 0
 
 
 def _description(options: type, name: str) -> str:
-    """What ``--help`` says above the options of a command."""
+    """The text that ``--help`` shows above the options of a command."""
     text = inspect.cleandoc(options.__doc__ or "").partition("\n\nAttributes:")[0]
     more = COMMON
     if name == "train":
@@ -242,7 +243,7 @@ def _description(options: type, name: str) -> str:
 
 @contextlib.contextmanager
 def _as_json(name: str):
-    """Prints the summary of a command as one JSON object when it ends."""
+    """A context that prints the summary of a command as one JSON object when the command ends."""
     import json
 
     from xmcjax.cli._report import collected
@@ -254,7 +255,7 @@ def _as_json(name: str):
 
 @contextlib.contextmanager
 def _warnings_in_one_line():
-    """Shows the warnings of the library as those of the commands; others as Python does."""
+    """A context in which warnings of the library look like those of the commands; others stay as they are."""
     from xmcjax.cli._report import warn
     from xmcjax.native import PerformanceWarning
 

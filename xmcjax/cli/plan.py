@@ -40,7 +40,7 @@ else:
     LossName = one_of(MARGIN_LOSSES)
     InitName = one_of(name for name, init in INITS.items() if not (init.tree or init is Pretrained))
 
-# Labels of a row, where a shape does not say how many there are.
+# The mean number of labels per row where --shape does not state it.
 _OF_A_ROW = 3.0
 _MOST = 2**62
 
@@ -97,7 +97,7 @@ def run(options: Options) -> None:
     """Prints what a run takes.
 
     Raises:
-        ValueError: neither data nor a shape, or both; a run that does not fit.
+        ValueError: neither data nor a shape, or both; a run that does not fit into memory.
     """
     if (options.train is None) == (options.shape is None):
         raise ValueError(f"expected --train or --shape, got {'neither' if options.train is None else 'both'}")
@@ -116,12 +116,12 @@ def run(options: Options) -> None:
         X, Y, shape = data.X, data.Y, shape_of(data.X, data.Y)
         reading = time.perf_counter() - begin
         trained = as_trained(X, shape)
-        _check_memory(options, trained, trainer.threads, 0.0, here)  # before anything of every label is made
+        _check_memory(options, trained, trainer.threads, 0.0, here)  # before arrays of all labels are made
         counts, found = np.bincount(Y.indices, minlength=Y.shape[1]), forecast(X, Y, trainer)
     else:
         options.files.check()
         shape, reading = _parsed(options.shape), 0.0
-        _check_memory(options, shape, trainer.threads, 0.0, here)  # before anything is made
+        _check_memory(options, shape, trainer.threads, 0.0, here)  # before data are made
         counts, found = forecast_of_shape(shape, trainer, options.dtype)
         trained = shape
     _report.print_field("data", _described(shape), **shape._asdict())
@@ -154,10 +154,10 @@ def _described(shape: Shape) -> str:
 
 
 def _check_memory(options: Options, shape: Shape, threads: int, weights: float, here: int | None) -> int:
-    """Bytes of a process.
+    """How many bytes a process takes.
 
     Raises:
-        ValueError: it does not fit into `here`; the sentence names what would.
+        ValueError: they do not fit into `here` bytes; the message names a setting that would fit.
     """
     needed = memory_of(options, shape, threads, weights)
     if here is not None and needed > here:
@@ -194,7 +194,7 @@ def _print(
         lengths = np.array([block.last - block.first for block in blocks], float)
         share = makespan(lengths / lengths.sum(), all_threads)
         if shape.labels > len(counts):
-            share = 1 / all_threads  # the tasks of all labels are many more than those that were made
+            share = 1 / all_threads  # all labels make many more tasks than those of the made data
         seconds = found.seconds * threads * share
     _report.print_field(
         "tasks",
@@ -221,7 +221,7 @@ def _print(
 
 
 def _free(directory: Path) -> int:
-    """Bytes of the disk on which a directory lies, or will."""
+    """The free bytes of the disk on which a directory is, or will be."""
     place = directory
     while not place.exists():
         place = place.parent

@@ -33,7 +33,8 @@ from xmcjax.models import (
     system_of,
 )
 
-# Weights up to which all are held while the data are read; of more, each piece of the data reads them anew.
+# A model with at most this many weights is held in memory while the data are read; the weights of a larger
+# model are read anew for each piece of the data.
 _HELD = 1 << 27
 
 
@@ -76,15 +77,15 @@ class Opened(NamedTuple):
     """A model of any system.
 
     Attributes:
-        best: (X, k) -> (labels, scores), both [n, k], of features after the transforms.
-        finished: (labels, scores) as the file has them.
+        best: function (X, k) -> (labels, scores), both [n, k], for features after the transforms.
+        finished: function that turns (labels, scores) of `best` into those that the file gets.
         transforms: of the features.
         n_features, n_labels: of the model.
         columns: one more than the largest label that can be predicted.
         dtype: of features and scores.
-        numbers: the class of each label, where classes are numbers from 0, which predictions and data have;
-            None where these have the places of labels.
-        named: whether labels are the places of classes that have names.
+        numbers: the class of each label, if classes are numbers from 0, which then stand in predictions and
+            data; None if the places of labels stand there.
+        named: whether predicted labels are places of classes that have names.
     """
 
     best: Callable[[Any, int], Predicted]
@@ -150,7 +151,7 @@ def run(options: Options) -> None:
             labels, scores = model.finished(*found)
             with of_file(options.data):
                 write(labels, scores)
-            # labels that were not trained are never predicted, however many there are
+            # untrained labels are never predicted, so that a row may have fewer than --top-k labels
             most = max(most, int((labels >= 0).sum(axis=1).max()))
             n_rows += len(labels)
             bar.update(len(labels))
@@ -168,12 +169,12 @@ def opened(directory: Path, threads: int, *, probabilities: bool) -> Opened:
 
     Args:
         directory: of a model of any system.
-        threads: that predict.
-        probabilities: whether scores are to be probabilities.
+        threads: how many threads predict.
+        probabilities: whether to give probabilities in place of scores.
 
     Raises:
         ValueError: a model that knows no probabilities.
-        ModelFormatError, OSError: it cannot be read.
+        ModelFormatError, OSError: the model cannot be read.
     """
     return (_kernel if system_of(directory) == "kernel" else _linear)(directory, threads, probabilities)
 
@@ -212,7 +213,7 @@ def _kernel(directory: Path, threads: int, probabilities: bool) -> Opened:
 
     classifier: Any = KernelLogisticClassifier.load(directory)
     classes, transforms = classifier.classes_, getattr(classifier, "transforms_", Transforms((), {}))
-    classifier.transforms_ = None  # applied to each piece before
+    classifier.transforms_ = None  # each piece is transformed already
 
     def best(X, k: int) -> tuple[np.ndarray, np.ndarray]:
         with compilation_cache():
@@ -236,10 +237,10 @@ def _kernel(directory: Path, threads: int, probabilities: bool) -> Opened:
 def _finished(
     by_probability: bool, numbers: np.ndarray | None
 ) -> Callable[[np.ndarray, np.ndarray], Predicted]:
-    """What is done with predictions before they are written.
+    """The function that is applied to predictions before they are written.
 
     Args:
-        by_probability: whether the labels of the highest scores are put in the order of probabilities.
+        by_probability: whether the labels with the best scores are sorted by probability.
         numbers: of :class:`Opened`.
     """
 
@@ -255,7 +256,7 @@ def _finished(
 
 
 def _numbers(classes: np.ndarray | None) -> np.ndarray | None:
-    """The classes where they are numbers from 0, which labels of a file are; else None."""
+    """The classes if they are numbers from 0, as the labels of a file are; else None."""
     if classes is None or classes.dtype.kind not in "iu" or not len(classes):
         return None
     return classes if 0 <= classes[0] <= classes[-1] < 2**31 - 1 else None

@@ -31,9 +31,10 @@ from xmcjax.models import LinearModel
 if TYPE_CHECKING:
     from xmcjax.lanes import StepRecord
 
-# Labels whose weights are shown where none are named, and those that are found worst.
+# _SHOWN: of how many labels the weights are shown where --label names none. _WORST: how many labels with the
+# lowest recall are listed.
 _SHOWN, _WORST = 12, 20
-# What the columns of `xmcjax evaluate` stand for.
+# The full names of the metrics of `xmcjax evaluate`.
 _METRIC_NAMES = {
     "P": "precision",
     "nDCG": "discounted gain",
@@ -43,7 +44,7 @@ _METRIC_NAMES = {
     "miF1": "micro F1",
     "maF1": "macro F1",
 }
-# Positives in the test data from which the recall of a label says something.
+# The least number of positives in the test data with which the recall of a label is meaningful.
 _ENOUGH = 5
 
 
@@ -127,7 +128,7 @@ def run(options: Options) -> None:
     if model is not None:
         _weights(page, model, known, options, of_labels)
     with atomic_write(options.out) as file:
-        file.write(page.html().encode(errors="backslashreplace"))  # names of files need be no UTF-8
+        file.write(page.html().encode(errors="backslashreplace"))  # file names may be invalid UTF-8
     _report.print_written(options.out, _report.summary_stream(options.out))
 
 
@@ -164,7 +165,7 @@ def _fit(stats: Path | None) -> list[dict[str, Any]]:
 def _frequencies(
     options: Options, model: Opened, classes: np.ndarray | None
 ) -> tuple[int | None, np.ndarray | None]:
-    """Rows of the training data, and those of each label as the data number them, or None."""
+    """The number of rows of the training data, and of rows per label as the data number them, or None."""
     if options.train is None:
         return None, None
     train = _read(options, options.train, options.train_labels_file, model, classes)
@@ -172,7 +173,7 @@ def _frequencies(
 
 
 def _by_place(frequencies: np.ndarray, model: Opened) -> np.ndarray:
-    """Rows of each label of the model, of those of each number in the data."""
+    """Rows of each label of the model, from the rows of each label number in the data."""
     return frequencies[: model.columns] if model.numbers is None else frequencies[model.numbers]
 
 
@@ -182,8 +183,8 @@ def _read(
     """Rows whose labels are those of the model.
 
     Raises:
-        DataFormatError: a file states another number of labels, or, beside classes, which need not be all
-            labels of the training data, fewer than they show.
+        DataFormatError: a file states another number of labels than the model; where the model has classes,
+            which need not be all labels of the training data, only too small a number is refused.
         OSError, ValueError: as in :func:`read`.
     """
     like = f"as in {options.model}"
@@ -209,7 +210,7 @@ def _sources(options: Options) -> tuple[Source, Source]:
     return Source(options.test, options.test_labels_file), Source(options.train, options.train_labels_file)
 
 
-# Options of today by what a manifest calls them, which keeps to the names of the first models.
+# The present names of options by the names in a manifest, which keeps those of the first models.
 _NAMES = {"eps": "tol", "sparsify": "sparsify_rise"}
 
 
@@ -286,7 +287,7 @@ def _curves(page: Page, steps: list[StepRecord], n_rows: int | None) -> None:
 
 
 def _progress(page: Page, rows: list[dict[str, Any]]) -> None:
-    """What a joint fit knew of itself after its passes."""
+    """The curves of the statistics that a joint fit wrote after its passes."""
     from xmcjax import plots
 
     page.heading("Progress of the fit")
@@ -359,10 +360,11 @@ def _test(
 
 
 def _check_width(options: Options, path: Path) -> None:
-    """Whether rows may be those of a model that was trained with --more-features, which report does not take.
+    """Checks rows for a model that was trained with --more-features, a flag that report does not have.
 
     Raises:
-        ValueError: they do not state their width, and would be taken for rows that lack its last features.
+        ValueError: the file does not state its width, so that its rows would pass although they lack the
+            model's last features.
     """
     beside = columns_beside(options.model)
     format = options.files.format_of(path, alone=options.test_labels_file is not None)
@@ -389,7 +391,7 @@ def _worst(
     classes: np.ndarray | None,
     numbers: np.ndarray | None,
 ) -> None:
-    """The labels that are found least; predictions and data have them by number, as `frequencies` has."""
+    """The labels with the lowest recall. Predictions, data and `frequencies` have labels by number."""
     k, Y = labels.shape[1], sp.csr_array(test.y)
     positives = np.asarray((Y > 0).sum(axis=0)).ravel()
     found = np.asarray(_hits(Y, labels).sum(axis=0)).ravel()
@@ -439,12 +441,12 @@ def _weights(
 
 
 def _called(label: int, classes: np.ndarray | None) -> str:
-    """A label by its place, and its name where it has one."""
+    """The text for a label: its place, and its name where it has one."""
     return str(label) if classes is None else f"{label} ({classes[label]})"
 
 
 def _called_in_data(number: int, classes: np.ndarray | None, numbers: np.ndarray | None) -> str:
-    """A label that data have by this number, where the model has it."""
+    """The text for a label with this number in the data, with its name where the model knows it."""
     if classes is None:
         return _called(number, None)
     place = np.flatnonzero((np.arange(len(classes)) if numbers is None else numbers) == number)

@@ -144,10 +144,10 @@ class Options:
 
 
 def trainer_options(options: Options) -> OneVsAll:
-    """What the flags say about training.
+    """The options of training that the flags give.
 
     Raises:
-        ValueError: a number out of range, or a flag that another choice has no use for.
+        ValueError: a number out of range, or a flag that has no effect with another one.
     """
     for field in dataclasses.fields(options):
         number = getattr(options, field.name)
@@ -177,10 +177,10 @@ def trainer_options(options: Options) -> OneVsAll:
 
 
 def weighting(options: Options) -> Weighting | None:
-    """What the flags say about weights of labels.
+    """The weighting of labels that the flags give; None for none.
 
     Raises:
-        ValueError: constants without a weighting that they are for.
+        ValueError: constants of a weighting that is not chosen.
     """
     check_preset(options.propensities)
     if options.weighting != "none":
@@ -201,7 +201,7 @@ def _deadline(options: Options, trainer: OneVsAll) -> float | None:
 
 
 def _check_cluster(options: Options, trainer: OneVsAll) -> None:
-    """Whether a cluster can do what is asked for.
+    """Checks that a cluster can do what the flags ask for.
 
     Raises:
         ValueError: it cannot.
@@ -226,9 +226,9 @@ def _opened_stats(options: Options, trainer: OneVsAll) -> contextlib.AbstractCon
     """The file of --stats, opened before anything is read.
 
     Raises:
-        FileExistsError: it is there, and the run is no --resume.
+        FileExistsError: the file exists, and the run has no --resume.
         ImportError: Parquet without pyarrow.
-        ValueError: a training without such steps, or a file in the model.
+        ValueError: the training has no such steps, or the file is in the model.
     """
     if options.stats is None:
         return contextlib.nullcontext()
@@ -244,7 +244,7 @@ def _opened_stats(options: Options, trainer: OneVsAll) -> contextlib.AbstractCon
 
 
 def _print_plan(options: Options, threads: int, shape: Shape, here: int | None) -> None:
-    """What ``plan`` says without training labels for it; a warning where memory may not suffice."""
+    """Prints what ``plan`` says without training any label; warns if memory may not suffice."""
     needed = memory_of(options, shape, threads)
     if here is not None and needed > here:
         _report.warn(
@@ -277,17 +277,17 @@ def run(options: Options) -> int:
         check_vacant(options.model)
     _check_state(options)
     with _opened_stats(options, trainer) as stats:
-        if options.stats is not None:  # another run, which ended just before, may have made it
+        if options.stats is not None:  # a run that ended just now may have made the file
             check_stats(options.stats, options.model, options.resume)
         return _run(options, trainer, weights, deadline, stats)
 
 
 def _check_state(options: Options) -> None:
-    """Whether a run of another system, which was interrupted before it made a model, is to make this one.
+    """Checks that no interrupted run of another system has left its state beside this model.
 
     Raises:
-        FileExistsError: its state is there.
-        ModelMismatchError: its state is there, and this run is to go on.
+        FileExistsError: such a state is there.
+        ModelMismatchError: such a state is there, and this run has --resume.
     """
     state, model = state_folder(options.model), Path(options.model)
     if state.is_dir() and not (model.is_dir() and any(model.iterdir())):
