@@ -1,7 +1,7 @@
 """Training and prediction on a Dask cluster, whose workers may come, go and die, and meshes of processes.
 
-Dask needs the extra ``cluster``. What one-vs-all trains there has the bytes of what one process trains, on
-processors with the same instruction set.
+Dask needs the extra ``cluster``. A one-vs-all model that a cluster trains has the bytes of one that a single
+process trains, if the processors have the same instruction set.
 """
 
 from xmcjax.cluster._blocks import blocks_of as blocks_of

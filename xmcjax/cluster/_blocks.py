@@ -8,12 +8,12 @@ import itertools
 
 import numpy as np
 
-#: A task has at most this part of a thread's share of the labels that are left: threads end together then.
+#: A task has at most 1/_PART of a thread's share of the labels that are left, so that threads end together.
 _PART = 16
-#: Labels of a task that is a part of a shard, at least: so many keep the lanes of a block busy.
+#: A shard is only split into tasks of at least this many labels, which keep the lanes of a thread busy.
 _LEAST = 128
-# Into how many a block is cut whose workers have died, and their labels at least: workers that die every few
-# seconds finish none that takes longer.
+# A block whose workers have died is cut into at most _CUTS blocks of at least _FEWEST labels each, because
+# workers that die every few seconds never finish a longer task.
 _CUTS, _FEWEST = 8, 16
 
 
@@ -22,8 +22,8 @@ class Block:
     """Labels first … last − 1.
 
     Attributes:
-        first, last: of the block.
-        shard: whether they are a whole shard of the model.
+        first, last: the bounds above.
+        shard: whether the labels are a whole shard of the model.
     """
 
     first: int
@@ -40,12 +40,13 @@ def blocks_of(
     """Blocks of labels, each within a shard.
 
     Args:
-        labels: numbers of those to be trained, ascending; of each shard all that the model is to hold.
+        labels: numbers of the labels to train, ascending; of each shard either all labels of the model or
+            none.
         counts: positives of every label.
         shard_size: labels per shard.
         threads: of the cluster.
-        ascending: whether they come in the order of labels; otherwise shards with the most positives come
-            first, so that what ends last is short.
+        ascending: whether blocks come in the order of labels; otherwise shards with the most positives come
+            first, so that the tasks that end last are short.
 
     Example:
         >>> counts = np.array([1, 1, 1, 9, 9, 9])
@@ -70,7 +71,7 @@ def blocks_of(
 
 
 def cut(block: Block) -> list[Block]:
-    """The block in several, or itself where it has few labels."""
+    """The blocks that a block is cut into; the block itself where it has few labels."""
     count = min(_CUTS, (block.last - block.first) // _FEWEST)
     if count < 2:
         return [block]
@@ -79,17 +80,17 @@ def cut(block: Block) -> list[Block]:
 
 
 def makespan(lengths: np.ndarray, threads: int) -> float:
-    """When the last task ends, if each thread takes the next one as soon as it is free.
+    """When the last task ends, if each thread takes the next task as soon as it is free.
 
     Args:
-        lengths: of the tasks, in their order.
+        lengths: how long each task takes, in the order of the tasks.
         threads: of the cluster.
 
     Example:
         >>> makespan(np.array([3.0, 2.0, 2.0, 1.0]), threads=2)
         4.0
     """
-    free = [0.0] * min(threads, max(len(lengths), 1))  # a thread without a task ends nothing
+    free = [0.0] * min(threads, max(len(lengths), 1))  # a thread without a task does not count
     for length in lengths.tolist():
         heapq.heapreplace(free, free[0] + length)
     return max(free)

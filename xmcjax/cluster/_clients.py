@@ -1,4 +1,4 @@
-"""A cluster of processes on this machine, and the way to one that runs."""
+"""Starting a cluster of processes on this machine, and connecting to a running cluster."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from xmcjax.cluster._errors import ClusterError
 if TYPE_CHECKING:
     from distributed import Client
 
-# What the names of the folders of clusters on this machine begin with; the number of the process follows.
+# Prefix of the names of the folders of clusters on this machine; the number of the process follows.
 _FOLDER = "xmcjax-local-"
 
-# How often the processes are started before it is given up that none of them dies meanwhile.
+# How often the start of the processes is tried, if one of them dies during each start.
 _STARTS = 4
 
-# How often a scheduler is asked whose answers come together with others.
+# How often a scheduler is asked anew if other messages come together with its answer.
 _GREETINGS = 10
 
-# Seconds that a cluster which is not wanted any more may go on with its start; and between looks at a start.
+# _PATIENCE: seconds for which the start of a cluster is waited for after it was given up. _LOOK: seconds
+# between looks at a start.
 _PATIENCE, _LOOK = 20, 0.2
 
 #: Seconds for the first answer of a scheduler.
@@ -50,11 +51,11 @@ def _distributed():
 def local_cluster(workers: int, threads: int = 1) -> Iterator[Client]:
     """A client of worker processes on this machine, which listen on its loopback interface alone.
 
-    A worker that dies is started again. Everything ends, and its files go, with the context.
+    A worker that dies is started again. When the context ends, the processes end and their files are removed.
 
     Args:
-        workers: processes.
-        threads: of each.
+        workers: how many processes.
+        threads: of each process.
 
     Raises:
         ImportError: there is no Dask.
@@ -72,15 +73,15 @@ def local_cluster(workers: int, threads: int = 1) -> Iterator[Client]:
 
     _remove_left_over()
 
-    # Dask lets malloc give memory back at once, which training takes again a moment later, and looks a
-    # hundred times a second at what its threads do.
+    # By default Dask lets malloc return memory at once, which training asks for again a moment later, and
+    # samples what its threads do a hundred times a second.
     environment = config.get("distributed.nanny.pre-spawn-environ") | {"MALLOC_TRIM_THRESHOLD_": 1 << 28}
     settings = {
         "distributed.nanny.pre-spawn-environ": environment,
         "distributed.worker.profile.enabled": False,
         "distributed.scheduler.allowed-failures": 0,  # a task whose worker dies is cut at once
-        # Some seconds after a death Dask looks for the worker, and ends what starts it anew if it is not
-        # there at this moment: not yet, or because it died once more.
+        # Some seconds after a death Dask looks for the worker. If it is not there at this moment, because it
+        # is still starting or died once more, Dask would end the process that restarts it.
         "distributed.deploy.lost-worker-timeout": "365 days",
     }
     with (
@@ -93,8 +94,8 @@ def local_cluster(workers: int, threads: int = 1) -> Iterator[Client]:
                 n_workers=workers,
                 threads_per_worker=threads,
                 host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",  # without it, every interface and always the same port
-                memory_limit=0,  # what a worker needs is what training needs: nothing is gained by ending it
+                dashboard_address="127.0.0.1:0",  # the default is a fixed port on every interface
+                memory_limit=0,  # training needs the memory of a worker: killing the worker gains nothing
                 local_directory=folder,
                 silence_logs=logging.CRITICAL,  # of workers that die; what matters becomes an error here
             ),
@@ -104,11 +105,11 @@ def local_cluster(workers: int, threads: int = 1) -> Iterator[Client]:
 
 
 def _begun(workers: int, start: Callable[[], Any]) -> Any:
-    """What ``start`` returns, called in a thread, to which Ctrl-C and other signals do not come.
+    """What ``start`` returns, called in a thread, which Ctrl-C and other signals do not interrupt.
 
-    A cluster that is left while it starts cannot be closed, of which Dask tells with tracebacks. So it is
-    waited for, closed, and the signal goes on. What a terminal sends to all processes is held back from those
-    of the cluster: this one ends them.
+    A cluster whose start is interrupted cannot be closed, and Dask prints tracebacks about that. So after a
+    signal the start is waited for, the cluster is closed, and the signal's exception is raised again. Signals
+    that a terminal sends to all processes are blocked in those of the cluster: this process ends them.
     """
     begun, given_up = Future(), threading.Event()
 
@@ -121,9 +122,9 @@ def _begun(workers: int, start: Callable[[], Any]) -> Any:
 
     threading.Thread(target=work, name="xmcjax-cluster", daemon=True).start()
     try:
-        while not wait([begun], _LOOK).done:  # in turns, between which Windows hears Ctrl-C
+        while not wait([begun], _LOOK).done:  # short waits, between which Windows handles Ctrl-C
             pass
-    except BaseException:  # a signal, whatever its handler raises
+    except BaseException:  # whatever the handler of a signal raises
         given_up.set()
         if not wait([begun], _PATIENCE).done:
             begun.add_done_callback(_closed)
@@ -134,23 +135,23 @@ def _begun(workers: int, start: Callable[[], Any]) -> Any:
 
 
 def _closed(begun: Future) -> None:
-    """Closes a cluster that has come up and is not wanted any more."""
+    """Closes a cluster that has started after it was given up."""
     if begun.exception() is None:
-        with contextlib.suppress(RuntimeError, OSError):  # it is going down
+        with contextlib.suppress(RuntimeError, OSError):  # errors of a cluster that is closing
             begun.result().close()
 
 
 def _hold_back_signals_of_terminals() -> None:
-    """What this thread starts from now on, threads and processes, takes no notice of SIGINT and SIGHUP."""
+    """Threads and processes that this thread starts from now on ignore SIGINT and SIGHUP."""
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-        # which multiprocessing starts where it is needed first, and lets SIGINT through afterwards
+        # otherwise multiprocessing starts this tracker when it is first needed and then unblocks SIGINT
         resource_tracker.ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _started(workers: int, start: Callable[[], Any], given_up: threading.Event) -> Any:
-    """What ``start`` returns. A process that dies while it starts fails the whole: it is tried again."""
+    """What ``start`` returns. If a process dies while it starts, the whole start fails and is tried again."""
     for left in reversed(range(_STARTS)):
         try:
             return start()
@@ -162,7 +163,7 @@ def _started(workers: int, start: Callable[[], Any], given_up: threading.Event) 
 
 
 def _remove_left_over() -> None:
-    """The folders of processes of this user that were killed."""
+    """Removes the folders of killed processes of this user."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
         number = folder.name.removeprefix(_FOLDER).partition("-")[0]
         try:
@@ -171,7 +172,7 @@ def _remove_left_over() -> None:
         except ProcessLookupError:
             if own:
                 shutil.rmtree(folder, ignore_errors=True)
-        except (OSError, ValueError):  # of another user, gone meanwhile, or none of ours
+        except (OSError, ValueError):  # another user's folder, one that is gone meanwhile, or none of ours
             continue
 
 
@@ -179,8 +180,8 @@ def check_may_wait(client: Any) -> None:
     """Refuses a call that could not wait for the workers of a client.
 
     Raises:
-        ValueError: it is on the thread of the client's own event loop, whose answers would be coroutines; or
-            in a task that holds a thread of one of these workers, for which others would wait.
+        ValueError: the call is on the thread of the client's own event loop, where the client returns
+            coroutines; or in a task that holds a thread of one of these workers, which others would wait for.
     """
     if client.asynchronous:
         raise ValueError(
@@ -221,8 +222,9 @@ def connected(address: str) -> Iterator[Client]:
 def _greeted(address: str) -> Client:
     """A client that the scheduler at an address has answered.
 
-    A scheduler tells all clients of each key that one of them cancels. Where a new client is told so together
-    with the answer to it, Dask's own code fails, which asserts that this is one message. It then asks anew.
+    A scheduler tells all clients of each key that one of them cancels. If a new client receives such a
+    message together with the answer, Dask's code fails, because it asserts that the answer comes alone. A
+    new client is then made.
     """
     distributed = _distributed()
     for _ in range(_GREETINGS):
@@ -232,7 +234,7 @@ def _greeted(address: str) -> Client:
         except (OSError, ValueError, RuntimeError, TypeError) as error:
             reason = str(error).replace("\n", " ") or type(error).__name__
             raise ClusterError(f"expected a Dask scheduler at {address}, found none: {reason}") from error
-        gc.collect()  # closes the client that failed: at the end of the process that would take a minute
+        gc.collect()  # closes the client that failed, which would take a minute at the end of the process
     raise ClusterError(
         f"expected an answer of the scheduler at {address}, found other messages with it {_GREETINGS} times: "
         "its other clients cancel tasks all the time"

@@ -1,8 +1,7 @@
 """Tasks for the workers of a Dask cluster, of which some die, fall silent or lack the data.
 
-The scheduler gives the tasks of a worker that has died to others. What it leaves to its clients is done
-here: tasks whose workers have died too often for it, workers of which nothing is heard, a scheduler that is
-gone.
+The scheduler gives the tasks of a worker that has died to other workers. This module handles the cases that
+Dask leaves to its clients: tasks given up after several deaths, silent workers, a scheduler that is gone.
 """
 
 from __future__ import annotations
@@ -31,46 +30,46 @@ Work = TypeVar("Work")
 SILENCE = 20
 #: Seconds without any worker, or without the scheduler, after which a run ends.
 PATIENCE = 50
-#: How often a task is handed to the scheduler anew, which has tried it on several workers each time.
+#: How often a task is handed to the scheduler again; each time the scheduler tries it on several workers.
 MOST_DEATHS = 5
 #: Seconds that the scheduler has for an answer.
 ANSWER = 10
-#: Seconds after which a task that waits in a worker looks again whether it is still wanted.
+#: Seconds after which a task that waits in a worker checks again whether it is still wanted.
 LOOK = 0.2
-#: What is said where a client was closed.
+#: The message of the error where a client was closed.
 CLOSED = "the client of the cluster was closed before the run ended"
-# Seconds between looks at data that are under way, and at results without these.
+# Seconds that a result is waited for at a time: _SOON while data are under way, _LATER otherwise.
 _SOON, _LATER = 0.02, 1
-# Tasks for each thread that wait at the scheduler or are under way: a worker has its next one at hand.
+# Tasks per thread that wait at the scheduler or run, so that a worker has its next task at hand.
 _AHEAD = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Missing:
-    """What a task answers on whose host the data of the run are not."""
+    """The answer of a task whose host lacks the data of the run."""
 
     worker: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Refused:
-    """What a task answers that cannot be done, for a reason that another worker would not mend."""
+    """The answer of a task that cannot be done, for a reason that holds for other workers, too."""
 
     reason: str
     worker: str = ""
 
 
 def worker_of_task() -> Any:
-    """The worker of Dask in which a task runs."""
+    """The Dask worker in which this task runs."""
     from distributed import get_worker
 
     return get_worker()
 
 
 def wanted() -> bool:
-    """Whether somebody waits for what this task returns: its client, which has not cancelled it, and Dask.
+    """Whether this task's result is still wanted: its client has not cancelled it, its worker is not closing.
 
-    A worker that is closing, such as one whose scheduler is gone, waits half a minute for its tasks.
+    A worker that is closing, for example because its scheduler is gone, waits half a minute for its tasks.
     """
     from distributed.core import Status
 
@@ -80,12 +79,12 @@ def wanted() -> bool:
 
 
 def is_closed(client: Client) -> bool:
-    """Whether a client is closed, which Dask tells with errors of its loop."""
+    """Whether a client is closed, in which case calls of it raise errors of Dask's event loop."""
     return client.status in ("closing", "closed")
 
 
 def gone(client: Any) -> ClusterError:
-    """What is said where nobody knows of a task any more."""
+    """The error for a task that neither the scheduler nor the client knows any more."""
     if is_closed(client):
         return ClusterError(CLOSED)
     return ClusterError(f"the scheduler {client.scheduler.address} is gone, or was started anew")
@@ -97,12 +96,12 @@ def fetched(client: Any, future: Any, seconds: float) -> Any:
     Raises:
         TimeoutError: the worker that has it does not hand it out in time, or has died with it.
         CancelledError: the scheduler, or the client, has forgotten it.
-        Exception: that of the task.
+        Exception: the exception of the task.
     """
     from distributed import CancelledError
 
-    # The future's own `result` leaves a coroutine behind where it runs out of time after the worker has died.
-    # When the future is cancelled that one fails, of which Dask tells with a traceback.
+    # The future's own `result` leaves a coroutine behind if it times out after the worker has died. When the
+    # future is cancelled, this coroutine fails, and Dask prints a traceback.
     async def gathered() -> list[Any]:
         return await client.gather([future], errors="skip", asynchronous=True)
 
@@ -113,7 +112,7 @@ def fetched(client: Any, future: Any, seconds: float) -> Any:
 
 
 def secede() -> None:
-    """Lets the worker of this task begin another one, while this one is not done."""
+    """Lets the worker begin another task while this one goes on."""
     import distributed
 
     distributed.secede()
@@ -131,7 +130,7 @@ def guarded(function: Callable, *arguments: Any) -> Any:
         return Refused(f"not enough memory: {error}", worker)
     except (ValueError, ImportError) as error:
         return Refused(str(error), worker)
-    except Exception as error:  # a mistake of ours: its kind and place help to find it
+    except Exception as error:  # a bug of ours: its kind and place help to find it
         import traceback
 
         frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -146,10 +145,10 @@ class _Open(Generic[Work]):
     """Work that has no result yet.
 
     Attributes:
-        work: itself.
-        deaths: of workers over it.
+        work: the work itself.
+        deaths: how often the scheduler gave the work up because several workers died with it.
         keys: of its tasks, with the time at which each was handed to the scheduler.
-        meant_for: the workers to which the last one was given; none where any may do it.
+        meant_for: the workers to which the last task was restricted; empty where any worker may do it.
     """
 
     work: Work
@@ -174,19 +173,19 @@ class Workers:
     """
 
     def __init__(self, client: Client):
-        self._client: Any = client  # whose methods are coroutines, to a type checker
+        self._client: Any = client  # a type checker takes its methods for coroutines
         self._alive: dict[str, _Life] = {}
         self._answered = time.monotonic()
-        # looks may be long apart: since the first one that found no answer, or no worker
+        # times of the first look without an answer, and of the first without a worker; looks may be far apart
         self._mute: float | None = None
         self._empty: float | None = None
         self._most = {}
         if "n_workers" in inspect.signature(type(client).scheduler_info).parameters:
-            self._most = {"n_workers": -1}  # newer versions tell of five workers without it
+            self._most = {"n_workers": -1}  # newer versions of Dask list only five workers without it
 
         #: threads by address
         self.threads: dict[str, int] = {}
-        #: by address what workers on the same host share: its name, and the folder that holds their folders
+        #: by address the place, which workers of a host share: its name, and the folder of their folders
         self.places: dict[str, tuple[str, str]] = {}
 
     def look(self) -> None:
@@ -227,10 +226,10 @@ class Workers:
             del self._alive[address]
 
     def wait(self) -> None:
-        """For a first worker.
+        """Waits for a first worker.
 
         Raises:
-            ClusterError: none comes within :data:`PATIENCE` seconds.
+            ClusterError: no worker comes within :data:`PATIENCE` seconds.
         """
         while not self.threads:
             self.look()
@@ -241,7 +240,7 @@ class Workers:
         return await self._client.scheduler.identity(**self._most)
 
     def processing(self) -> dict[str, Any] | None:
-        """The keys of tasks that workers have, by worker; None where the scheduler does not answer."""
+        """The keys of the tasks of each worker; None where the scheduler does not answer."""
 
         async def asked() -> dict[str, Any]:
             return await self._client.scheduler.processing()
@@ -250,18 +249,18 @@ class Workers:
             return None
         try:
             return self._client.sync(asked, callback_timeout=ANSWER)
-        except TimeoutError:  # which the next look finds too
+        except TimeoutError:  # the next look finds the same and handles it
             return None
 
     def _name(self) -> str:
         return f"the scheduler {self._client.scheduler.address}"
 
     def silent(self, seconds: float) -> list[str]:
-        """Those of which the scheduler, when it last answered, had heard nothing for so long."""
+        """The workers from which the scheduler, at its last answer, had heard nothing for `seconds`."""
         return [address for address, life in self._alive.items() if self._answered - life.since > seconds]
 
     def living(self) -> list[str]:
-        """Those of which something was heard within :data:`SILENCE` seconds."""
+        """The workers that gave a sign of life within :data:`SILENCE` seconds."""
         silent = set(self.silent(SILENCE))
         return [address for address in self.threads if address not in silent]
 
@@ -271,14 +270,14 @@ class Dispatcher(Generic[Work]):
 
     Args:
         client: of the cluster.
-        function: of a task, called with `common` and a piece of work.
+        function: what a task calls with `common` and a piece of work.
         common: pickled with every task.
-        supply: of the data that hosts need for it; None where they need none.
+        supply: brings the data to the hosts; None where the work needs no data.
         discard: called with a result that came a second time.
-        cut: of a piece of work whose workers have died, smaller ones; None where it stays whole.
+        cut: function that cuts a piece of work whose workers have died into smaller ones; None to keep it.
 
     Attributes:
-        held: results that the caller keeps for later; so much less is under way.
+        held: how many results the caller keeps for later; as many fewer tasks are under way.
     """
 
     def __init__(
@@ -290,13 +289,13 @@ class Dispatcher(Generic[Work]):
         discard: Callable[[Any], None],
         cut: Callable[[Work], list[Work]] | None = None,
     ):
-        self._client: Any = client  # whose methods are coroutines, to a type checker
+        self._client: Any = client  # a type checker takes its methods for coroutines
         self._function, self._common = function, common
         self._supply, self._discard, self._cut = supply, discard, cut
         self.held = 0
         self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._open: dict[int, _Open[Work]] = {}
-        self._aside: set[int] = set()  # work that waits for data, since no host has them
+        self._aside: set[int] = set()  # numbers of work that waits because no host has the data
         self._futures: dict[str, tuple[int, Any]] = {}
         self._numbers = itertools.count()
         self._looked = 0.0
@@ -306,7 +305,7 @@ class Dispatcher(Generic[Work]):
         """Each piece with its result, in the order in which they come.
 
         Raises:
-            ClusterError: workers cannot do it, or there are none, or the scheduler is gone.
+            ClusterError: workers cannot do the work, or there are none, or the scheduler is gone.
         """
         from distributed import CancelledError
         from distributed.comm.core import CommClosedError
@@ -327,16 +326,16 @@ class Dispatcher(Generic[Work]):
             if not is_closed(self._client):
                 with contextlib.suppress(
                     OSError, CancelledError, asyncio.CancelledError
-                ):  # nobody is there to hear it
+                ):  # the scheduler is gone
                     self._client.cancel([future for _, future in self._futures.values()], force=True)
 
     def _supplied(self) -> list[str]:
-        """The workers that are heard of, for whose hosts no data are under way."""
+        """The living workers to whose hosts no data are under way."""
         coming = self._supply.under_way() if self._supply is not None else ()
         return [address for address in self.workers.living() if self.workers.places[address] not in coming]
 
     def _go_on(self) -> None:
-        """With what waits for data, where a host has them now."""
+        """Submits work that waited for data, where a host has them now."""
         if self._supply is not None:
             self._supply.step(self.workers)
             self._aside &= self._open.keys()
@@ -347,7 +346,7 @@ class Dispatcher(Generic[Work]):
         room = _AHEAD * sum(self.workers.threads[address] for address in self._supplied())
         if self._open:
             room -= len(self._open) + self.held
-        else:  # at least one waits, also where all workers have just died
+        else:  # at least one task is submitted, even if all workers have just died
             room = max(1, room)
         for work in itertools.islice(pieces, max(room, 0)):
             self._begin(work)
@@ -376,14 +375,14 @@ class Dispatcher(Generic[Work]):
             key=key,
             pure=False,
             workers=workers,
-            allow_other_workers=workers is not None,  # should these die too
+            allow_other_workers=workers is not None,  # in case these workers die, too
             priority=-number,
         )
         self._futures[key] = number, future
         future.add_done_callback(self._done.put)
 
     def _look(self) -> None:
-        """Once a second: which workers there are, and whether they live."""
+        """Checks once a second which workers there are, and whether they live."""
         if time.monotonic() - self._looked < 1 and not is_closed(self._client):
             return
         self.workers.look()
@@ -394,9 +393,10 @@ class Dispatcher(Generic[Work]):
             self._hand_over(silent)
 
     def _free(self) -> None:
-        """Begins anew with what the scheduler keeps for workers that are all gone.
+        """Submits tasks again that the scheduler keeps for workers that are all gone.
 
-        Others may do it, but of those it takes only the ones that are there then, and none that comes later.
+        Other workers may do them, but the scheduler considers only those present at the death, none that
+        comes later.
         """
         there = self.workers.threads.keys()
         kept = [
@@ -415,7 +415,7 @@ class Dispatcher(Generic[Work]):
                 self._repeat(number, self._open[number])
 
     def _hand_over(self, silent: list[str]) -> None:
-        """Gives the tasks of workers to others too; the first result of each counts."""
+        """Gives the tasks of silent workers to others, too; the first result of each task counts."""
         others = self.workers.living()
         if not others:
             reading = self._supply is not None and self._supply.reading()
@@ -429,7 +429,7 @@ class Dispatcher(Generic[Work]):
                 self._submit(number, others)
 
     def _taken(self) -> Iterator[tuple[Work, Any]]:
-        """One result, if it comes soon."""
+        """At most one result, if it comes soon."""
         from distributed import KilledWorker
 
         coming = self._supply is not None and self._supply.under_way()
@@ -443,7 +443,7 @@ class Dispatcher(Generic[Work]):
             if piece is not None:
                 raise gone(self._client)
             return
-        if future.status == "lost":  # its worker died with the result, before that was fetched
+        if future.status == "lost":  # its worker died before the result was fetched
             if number is not None and piece is not None:
                 self._submit(number)
             return
@@ -459,7 +459,7 @@ class Dispatcher(Generic[Work]):
         except KilledWorker:
             self._repeat(number, piece)
             return
-        except Exception as error:  # of Dask: it could not read the task, or the result
+        except Exception as error:  # Dask could not read the task or the result
             if future.status != "error":
                 raise
             text = f"{type(error).__name__}: {error}".replace("\n", " ")

@@ -1,4 +1,4 @@
-"""What a worker keeps from one task to the next: the data of a run, a model."""
+"""Values that a worker keeps from one task to the next: the data of a run, a model."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
-# Seconds for which values are kept that nobody uses. The tasks of runs that share a worker come in turn, so
-# that for some seconds one of them has none.
+# Seconds for which unused values are kept. The tasks of runs that share a worker alternate, so that a run may
+# have no task there for some seconds.
 _REST = 30
 
 
@@ -23,9 +23,9 @@ class _Entry(Generic[Value]):
     """A value.
 
     Attributes:
-        value: itself.
-        users: who use it now.
-        left: when the last of them left.
+        value: the value itself.
+        users: how many use it now.
+        left: when the last user left.
     """
 
     value: Value
@@ -34,14 +34,14 @@ class _Entry(Generic[Value]):
 
 
 class Kept(Generic[Key, Value]):
-    """Values that tasks share, the first of which makes them.
+    """Values that tasks share; the first task that asks for a value makes it.
 
-    What is used stays, and for half a minute what was used.
+    A value is kept while it is used and for half a minute afterwards.
 
     Args:
-        lasting: how many stay beyond that, those that were used last.
-        resting: how many stay that nobody uses; None for all.
-        shed: called with each value that does not stay.
+        lasting: how many of the most recently used values are kept longer than that.
+        resting: the most unused values that are kept; None for no limit.
+        shed: called with each value that is dropped.
 
     Example:
         >>> kept = Kept(lasting=2)
@@ -56,18 +56,18 @@ class Kept(Generic[Key, Value]):
         self._lasting, self._resting, self._let_go = lasting, resting, shed
         self._entries: dict[Key, _Entry[Value]] = {}
         self._lock = threading.Lock()
-        # each as long as somebody makes the value of its key, or waits for it
+        # a lock exists as long as some task makes the value of its key or waits for the value
         self._making: weakref.WeakValueDictionary[Key, threading.Lock] = weakref.WeakValueDictionary()
         self._waits = False
 
     @contextlib.contextmanager
     def using(self, key: Key, make: Callable[[], Value | None]) -> Iterator[Value | None]:
-        """The value of a key, which is made where there is none; None where that gives None."""
+        """The value of a key, which `make` makes if there is none; None where `make` returns None."""
         entry = self._taken(key)
         if entry is None:
             with self._lock:
                 making = self._making.setdefault(key, threading.Lock())
-            with making:  # the others wait for the same one
+            with making:  # other tasks wait here for the same value
                 entry = self._taken(key)
                 if entry is None and (value := make()) is not None:
                     entry = self._taken(key, _Entry(value))
@@ -83,13 +83,13 @@ class Kept(Generic[Key, Value]):
             self._shed()
 
     def remove(self, key: Key) -> Value | None:
-        """The value, which is kept no longer; None where there is none."""
+        """Removes the value of a key and returns it; None where there is none."""
         with self._lock:
             entry = self._entries.pop(key, None)
         return entry and entry.value
 
     def remove_idle(self, key: Key) -> Value | None:
-        """The same where nobody uses it; otherwise None, and it stays."""
+        """As :meth:`remove` if nobody uses the value; otherwise the value stays, and None is returned."""
         with self._lock:
             entry = self._entries.get(key)
             return self._entries.pop(key).value if entry is not None and not entry.users else None
@@ -104,7 +104,7 @@ class Kept(Generic[Key, Value]):
             return entry
 
     def _shed(self) -> None:
-        """Lets those go that do not stay; not under the lock, since that may last."""
+        """Drops the values that are no longer kept; calls `shed` without the lock, as it may take long."""
         with self._lock:
             gone = self._rested()
         for value in gone:
@@ -112,7 +112,7 @@ class Kept(Generic[Key, Value]):
                 self._let_go(value)
 
     def _rested(self) -> list[Value]:
-        """Those that are kept no longer; and sees to it that the others are looked at later."""
+        """Removes and returns the values that are no longer kept; a timer looks at the others later."""
         idle = [(entry.left, key) for key, entry in self._entries.items() if not entry.users]
         idle.sort(key=lambda one: one[0])
         too_many = 0 if self._resting is None else len(idle) - self._resting

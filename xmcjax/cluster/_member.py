@@ -1,6 +1,6 @@
 """A process of a mesh that a worker of Dask starts: python -m xmcjax.cluster._member REQUEST ANSWER.
 
-It ends with the worker, which holds the other end of its standard input.
+The process ends with the worker, which holds the other end of its standard input.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main(request: str, answer: str) -> None:
 
 
 def _leave_with_the_worker(folder: Path) -> None:
-    """Ends this process, whatever it computes, and removes what the worker would have removed."""
+    """Waits for the end of the worker, then removes its temporary folder and ends this process."""
     while os.read(0, 1):  # the worker writes nothing
         pass
     shutil.rmtree(folder, ignore_errors=True)

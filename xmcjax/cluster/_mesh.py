@@ -47,19 +47,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Seconds in which all processes have to come; without a sign of life for which JAX gives a process up (above
-# the 30 s after which xmcjax itself does, and says which); for which one that has ended waits for the others.
+# In seconds: all processes must join within _COME. JAX gives a process up after _HEARTBEAT without a sign of
+# life; xmcjax itself does so after 30 s and names it. A process that has ended waits _PART for the others.
 _COME, _HEARTBEAT, _PART = 50, 60, 30
 _MOST = 1 << 16
-# Seconds that a process has to end by itself which is not wanted any more.
+# Seconds that a process which is no longer wanted has to end by itself.
 _END = 2
-# Seconds that processes have to end where another one has failed.
+# Seconds that the other processes have to end after one has failed.
 _OTHERS = 60
-# What is said of a task whose worker is not there any more.
+# The failure of a task whose worker is gone.
 _DIED = "the worker died or has left the cluster"
-# In what a process says that ended because of another one.
+# Texts in the last words of a process that ended because another process failed.
 _TALES = "PeerError", "JAX distributed service detected fatal errors"
-# Lines of an abort in C++: what it is about, and the stack.
+# Lines of an abort in C++: _ABORT matches its reason, _STACK its stack.
 _ABORT, _STACK = re.compile(r"F\d{4} [^]]*\] (.*)"), re.compile(r"\s*(@ +0x[0-9a-f]+ |\*\*\* )")
 #: The axis of the mesh.
 AXIS = "processes"
@@ -68,29 +68,29 @@ AXIS = "processes"
 def join_mesh(
     coordinator: str | None = None, processes: int | None = None, process: int | None = None
 ) -> Mesh:
-    """Joins the processes of a run by ``jax.distributed``; every process calls it, before it uses JAX.
+    """Joins the processes of a run by ``jax.distributed``; every process calls it before it uses JAX.
 
-    SIGTERM does afterwards what it did before, where the main thread joins: JAX would keep it for its
-    service of preemption (``multihost_utils.reached_preemption_sync_point``), of which nothing is used here.
+    If the main thread joins, SIGTERM does afterwards what it did before: JAX would use it for its preemption
+    service (``multihost_utils.reached_preemption_sync_point``), which is not used here.
 
-    Without arguments the numbers are those of SLURM (``srun``), Open MPI (``mpirun``) or Kubernetes, as JAX
-    finds them in the environment, or of a ``jax.distributed`` that runs already.
+    Without arguments they come from SLURM (``srun``), Open MPI (``mpirun``) or Kubernetes, as JAX finds them
+    in the environment, or from a ``jax.distributed`` that is initialised already.
 
     Args:
-        coordinator: HOST:PORT of process 0, which listens there, on that address alone.
-        processes: how many there are.
-        process: the number of this one, from 0.
+        coordinator: HOST:PORT of process 0, which listens on that address only.
+        processes: how many processes there are.
+        process: the number of this process, from 0.
 
     Returns:
         A mesh of one axis with the first device of each process, for ``solvers.multinomial.run`` and
         ``solvers.multiclass_dual.run_over_mesh``.
 
     Raises:
-        ValueError: some of the arguments without the others, or out of range; none, and no such environment.
-        ClusterError: the others have not come within 50 s, or this process has used JAX already.
+        ValueError: some arguments without the others, or out of range; no arguments and no such environment.
+        ClusterError: the others have not joined within 50 s, or this process has used JAX already.
 
     Example:
-        What each process of a run does, here the only one:
+        Each process of a run does this; here there is only one:
 
         >>> import socket, subprocess, sys
         >>> with socket.create_server(("127.0.0.1", 0)) as server:
@@ -139,14 +139,14 @@ def _start(numbers: dict[str, Any]) -> None:
             "expected coordinator, processes and process, or the environment of SLURM or Open MPI, "
             "found neither"
         ) from error
-    except RuntimeError as error:  # JAX was used before, or somebody has not come
+    except RuntimeError as error:  # JAX was used before, or some process has not joined
         reason = str(error).splitlines()[0]
         raise ClusterError(f"this process could not join the others of a mesh: {reason}") from error
     _take_sigterm_back()
 
 
 def _take_sigterm_back() -> None:
-    """Makes what Python knows of SIGTERM hold again: JAX has installed a handler that does nothing.
+    """Restores Python's handler of SIGTERM, in whose place JAX has installed one that does nothing.
 
     Later versions of JAX have an option that leaves the service out; 0.8 has none.
     """
@@ -165,29 +165,29 @@ def _address(text: Any) -> str:
 def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """Calls ``function(mesh, *arguments)`` in a new process beside each worker of a Dask cluster.
 
-    The processes join one mesh (:func:`join_mesh`); the one beside the first worker keeps the others
-    together and listens on the address by which its worker is reached. They are new ones because
-    ``jax.distributed`` starts once in a process, and before JAX is used. They begin when each worker has a
-    thread for its one: a worker that is busy is waited for, without limit, as any task waits; after 50 s a
-    warning of the logger ``xmcjax.cluster._mesh`` names it. Workers are taken in the order of their
-    addresses, so that two calls do not wait for each other. The processes end with this call, also where it
-    is interrupted or a process of the cluster is killed; where one fails it ends within a minute. Nothing
-    is retried: a solver of classes that are split over processes needs all of them; what has a checkpoint
-    goes on from it in another call.
+    The processes join one mesh (:func:`join_mesh`). The process beside the first worker is the coordinator
+    and listens on the address by which its worker is reached. The processes are new ones, because
+    ``jax.distributed`` starts only once in a process, before JAX is used. They begin when each worker has a
+    free thread. A busy worker is waited for without limit, as any task waits; after 50 s a warning of the
+    logger ``xmcjax.cluster._mesh`` names it. Workers are taken in the order of their addresses, so that two
+    calls do not wait for each other. The processes end with this call, even if it is interrupted or a process
+    of the cluster is killed; after a failure of one process the call ends within a minute. Nothing is
+    retried, because a solver whose classes are split over processes needs all of them; a solver with a
+    checkpoint continues from it in another call.
 
     Args:
         client: of the cluster.
-        function: what can be pickled by Dask, with results that can be pickled.
-        arguments: of it, the same for all.
+        function: a function that Dask can pickle, with results that can be pickled.
+        arguments: arguments of the function, the same for all processes.
 
     Returns:
-        What it returned in each process, in the order of the mesh.
+        What the function returned in each process, in the order of the mesh.
 
     Raises:
-        ClusterError: there is no worker, or a process failed, or a worker died or was silent for 50 s, which
-            the sentence names; or the client is closed, or the scheduler is gone.
-        ValueError: a client on the thread of its own event loop, which ``asyncio.to_thread`` leaves; or in a
-            task of the cluster that holds its thread, which ``distributed.worker_client()`` leaves.
+        ClusterError: there is no worker, or a process failed, or a worker, which the message names, died or
+            was silent for 50 s; or the client is closed, or the scheduler is gone.
+        ValueError: the call is on the thread of the client's event loop, which ``asyncio.to_thread`` avoids;
+            or in a task of the cluster that holds its thread, which ``distributed.worker_client()`` avoids.
 
     Example:
         >>> from xmcjax.cluster import local_cluster, run_on_mesh
@@ -207,7 +207,7 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
         host = workers[0].rpartition("://")[2].rpartition(":")[0].strip("[]")
         options: dict[str, Any] = dict(pure=False, allow_other_workers=False, retries=0)
         seen = Workers(client)
-        seen.wait()  # a scheduler that does not answer yet has told of no worker
+        seen.wait()  # until the scheduler has answered, no worker is known
         run, ports = f"xmcjax-mesh-{secrets.token_hex(6)}", []
         for place, worker in enumerate(workers):
             given = (run, place, host, len(workers), function, arguments)
@@ -224,7 +224,7 @@ def run_on_mesh(client: Client, function: Callable[..., Any], *arguments: Any) -
     finally:  # after Ctrl-C, too
         from distributed.client import ClosedClientError
 
-        # nobody hears it
+        # the client or the scheduler may be gone
         with contextlib.suppress(OSError, CancelledError, asyncio.CancelledError, ClosedClientError):
             if not is_closed(client):
                 client.cancel(tasks, force=True)
@@ -241,7 +241,7 @@ def _workers(client: Any) -> list[str]:
 
 
 def _at_last(seen: Workers, workers: list[str], tasks: list[Any], found: Callable[[], Any]) -> Any:
-    """What is found, once that is something; None where a task has ended before.
+    """Calls `found` until it returns something true, and returns that; None if a task ends before.
 
     Raises:
         ClusterError: the worker of one of the tasks died, left or fell silent.
@@ -259,17 +259,17 @@ def _at_last(seen: Workers, workers: list[str], tasks: list[Any], found: Callabl
 
 
 def _answers(seen: Workers, workers: list[str], tasks: list[Any], begun: bool = True) -> list[Any]:
-    """What the tasks of these workers returned, each of which no other worker may do.
+    """What the tasks of these workers returned, each of which is bound to its worker.
 
-    The scheduler keeps the task of a worker that has died for the case that the worker comes again, and the
-    task of one that is silent for minutes.
+    So deaths and silence must be noticed here: the scheduler keeps the task of a dead worker in case that the
+    worker comes back, and the task of a silent worker for minutes.
 
     Args:
-        begun: whether their processes have begun, which have some time to end where another one failed. Where
-            they have not, since a task has ended before, no other one will.
+        begun: whether the processes have begun; then they get some time to end after one has failed. If a
+            task has ended before they began, no other process will begin.
 
     Raises:
-        ClusterError: one failed or did not begin, or its worker died, left or fell silent.
+        ClusterError: a process failed or did not begin, or its worker died, left or fell silent.
     """
     results: dict[int, Any] = {}
     failed: dict[int, str] = {}
@@ -285,7 +285,7 @@ def _answers(seen: Workers, workers: list[str], tasks: list[Any], begun: bool = 
             try:
                 answer = _answer(task, limit)
             except TimeoutError:
-                limit *= 2  # it may be large
+                limit *= 2  # the result may be large
                 continue
             if answer is None:
                 continue
@@ -306,18 +306,18 @@ def _answers(seen: Workers, workers: list[str], tasks: list[Any], begun: bool = 
 
 
 def _failure(workers: list[str], failed: dict[int, str]) -> ClusterError:
-    """What is said of one of these places."""
-    # the one that failed by itself says more than those that tell of it
+    """The error about one of the failed places."""
+    # a process that failed by itself says more than those that failed because of it
     own = [place for place, said in failed.items() if not any(tale in said for tale in _TALES)]
     place = min(own or failed)
     return ClusterError(f"process {place} beside {workers[place]}: {failed[place]}")
 
 
 def _answer(task: Any, limit: float) -> tuple[Any, str | None] | None:
-    """(result, None) of a task that has ended, or (None, what it says of its failure).
+    """(result, None) of a task that has ended, or (None, its failure as a text); None where it goes on.
 
     Raises:
-        TimeoutError: the result has not come within so many seconds.
+        TimeoutError: the result has not come within `limit` seconds.
         CancelledError: nobody waits for the task any more.
     """
     from distributed import CancelledError, KilledWorker
@@ -331,12 +331,12 @@ def _answer(task: Any, limit: float) -> tuple[Any, str | None] | None:
         return None, _DIED if isinstance(error, KilledWorker) else _in_a_line(error)
     try:
         return task.result(timeout=limit)
-    except KilledWorker:  # meanwhile, with the result
+    except KilledWorker:  # the worker died before the result was fetched
         return None, _DIED
 
 
 def _lost(seen: Workers, workers: list[str], places: Iterable[int]) -> dict[int, str]:
-    """What is to be said of the workers at these places that are not there."""
+    """The failures, as texts, of those of these places whose workers are gone or silent."""
     seen.look()
     silent = seen.silent(PATIENCE)
     found = {}
@@ -354,7 +354,7 @@ def _in_a_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _free_port(host: str) -> Iterator[int]:
-    """A port of this worker on which nobody listens, and that nobody else is given meanwhile."""
+    """A free port of this worker's host, which is reserved while the context lasts."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as held:
         held.bind((host, 0))
@@ -371,7 +371,7 @@ def _member(
         coordinator = meet(run, place, port)
     if coordinator is None:
         return None, "the worker closes, or nobody waits for the process any more"
-    # in the folder of the worker, which goes at the latest when the next worker finds that this one is gone
+    # in the folder of the worker, which a later worker removes at the latest, when it finds this one gone
     where: dict[str, Any] = dict(dir=worker_of_task().local_directory, ignore_cleanup_errors=True)
     with tempfile.TemporaryDirectory(prefix="xmcjax-mesh-", **where) as folder:
         request, answer = Path(folder, "request"), Path(folder, "answer")
@@ -387,11 +387,11 @@ def _member(
 
 
 def _last_words(process: subprocess.Popen) -> str:
-    """Its last line of errors when it has ended; it is ended where this task is not wanted any more.
+    """Waits for the end of a process and returns its last line of errors. Ends it if the task is not wanted.
 
-    The process ends as well where its standard input does, which this process holds as long as it is there.
+    The process also ends when its standard input is closed, which this worker holds open as long as it lives.
     """
-    held, process.stdin = process.stdin, None  # else it would be closed at once
+    held, process.stdin = process.stdin, None  # otherwise `process` would close it at once
     assert held is not None and process.stderr is not None
     try:
         while wanted():
@@ -399,7 +399,7 @@ def _last_words(process: subprocess.Popen) -> str:
                 return _told(process.communicate(timeout=LOOK)[1])
         return ""
     finally:
-        held.close()  # its process removes its folder and ends, also where this one is ended meanwhile
+        held.close()  # the process then removes its folder and ends, even if this worker ends meanwhile
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_END)
         process.kill()
@@ -408,7 +408,7 @@ def _last_words(process: subprocess.Popen) -> str:
 
 
 def _told(errors: str) -> str:
-    """The last line; of an abort in C++, which prints a stack last, the line before it that tells of it."""
+    """The last line of errors; for an abort in C++, which ends with a stack, the line with the reason."""
     lines = errors.strip().splitlines()
     said = [line for line in lines if not _STACK.match(line)]
     if lines and _STACK.match(lines[-1]) and (aborts := [m for m in map(_ABORT.match, said) if m]):

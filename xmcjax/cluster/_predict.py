@@ -1,4 +1,4 @@
-"""Prediction of many rows of which a Dask cluster does the work; every worker maps the model."""
+"""Prediction of many rows on a Dask cluster, where every worker maps the model into memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from xmcjax.models import LinearModel, Predictor, checked_rows
 if TYPE_CHECKING:
     from distributed import Client
 
-# Rows of a task, and their bytes, where one row has no more: Dask warns of tasks of 10 MB.
+# A task has at most _ROWS rows, and at most _BYTES bytes unless a single row has more: Dask warns at 10 MB.
 _ROWS, _BYTES = 4096, 8_000_000
 
 
@@ -35,10 +35,10 @@ class _Run:
     Attributes:
         name: of the run.
         version: of the client's xmcjax.
-        directory: of the model, which every worker has to see.
-        sha256: of its manifest.
+        directory: of the model, which every worker must be able to read.
+        sha256: of the model's manifest.
         k: labels per row.
-        probabilities: in place of scores.
+        probabilities: whether to give probabilities in place of scores.
     """
 
     name: str
@@ -55,7 +55,7 @@ class _Rows:
 
     Attributes:
         number: of the piece.
-        first: of the rows, among those of all pieces.
+        first: number of the first row, counted over all pieces.
         X: features, after the transforms of the model.
     """
 
@@ -77,24 +77,24 @@ def predict_on_cluster(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The k best labels of rows, as :meth:`xmcjax.models.Predictor.predict_topk` gives them.
 
-    Workers take some rows at a time and open the model in its directory, which they all have to see. What
-    happens to workers that die is as with :func:`train_on_cluster`.
+    Workers take some rows at a time and open the model in its directory, which all of them must be able to
+    read. Workers that die are handled as in :func:`train_on_cluster`.
 
     Args:
         client: a ``distributed.Client``.
         directory: of a linear model.
         pieces: features after the model's transforms, some rows at a time, [n_i, d]; they are asked for as
             they are needed.
-        k, probabilities: as there.
+        k, probabilities: as in :meth:`xmcjax.models.Predictor.predict_topk`.
 
     Yields:
-        ``(labels, scores)`` of rows that follow one another.
+        ``(labels, scores)`` of consecutive rows.
 
     Raises:
-        ClusterError: the cluster cannot go on; a worker sees another model at that place, or none.
+        ClusterError: the cluster cannot go on; a worker sees another model in that directory, or none.
         ModelError, TypeError, ValueError: as :meth:`xmcjax.models.Predictor.predict_topk`; ValueError also
-            for a client on the thread of its own event loop, which ``asyncio.to_thread`` leaves, or in a task
-            that holds its thread, which ``distributed.worker_client()`` leaves.
+            for a call on the thread of the client's event loop, which ``asyncio.to_thread`` avoids, or in a
+            task that holds its thread, which ``distributed.worker_client()`` avoids.
 
     Example:
         >>> import tempfile
@@ -127,7 +127,7 @@ def predict_on_cluster(
 
 
 def _nothing(_: Any) -> None:
-    """A result that came a second time leaves nothing."""
+    """Discards a result that came a second time; nothing has to be removed."""
 
 
 def _rows_of(pieces: Iterable[Any], model: LinearModel) -> Iterator[_Rows]:
@@ -149,7 +149,7 @@ def _opened(run: _Run) -> Predictor:
     """The model of a run.
 
     Raises:
-        ClusterError: another one is there, or none.
+        ClusterError: another model is in the directory, or none.
     """
     if not run.directory.is_dir():
         raise ClusterError(f"{run.directory}: expected the model that is to predict, found no directory")
@@ -160,12 +160,12 @@ def _opened(run: _Run) -> Predictor:
 
 
 def _predict_rows(run: _Run, rows: _Rows) -> tuple[np.ndarray, np.ndarray] | Refused:
-    """In a worker."""
+    """Predicts some rows, in a worker."""
     if run.version != __version__:
         return Refused(
             f"expected xmcjax {run.version} as where the prediction was started, found {__version__}"
         )
     with _predictors.using((run.directory, run.sha256), lambda: _opened(run)) as predictor:
         assert predictor is not None
-        # a copy: what comes from the network need not be aligned
+        # copied, because arrays from the network may be unaligned
         return predictor.predict_topk(rows.X.copy(), run.k, probabilities=run.probabilities)

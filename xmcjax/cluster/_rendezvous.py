@@ -1,7 +1,7 @@
-"""Tasks on several workers that begin their work together, however long some of these are busy before.
+"""Tasks on several workers that begin their work together, however long some workers are busy before.
 
-A task that has come keeps its thread, gives a word and waits for that of the client, who speaks when all have
-come.
+A task that has begun keeps its thread, leaves a message and waits for the message of the client, which sends
+it when all tasks have begun.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from xmcjax.cluster._dispatch import LOOK, wanted
 if TYPE_CHECKING:
     from distributed import Client
 
-# Seconds in which a worker says that a task has not come; for its answer, before it is asked again.
+# _ASKED: seconds that a worker waits for a task to begin before it answers that it has not. _ANSWER: seconds
+# that the client waits for this answer.
 _ASKED, _ANSWER = 1, 3
 
-# In a worker, by run and place: the words of tasks that wait, and where they hear that of the client.
+# In a worker, by run and place: the message of each waiting task, and the queue for that of the client.
 _waiting: dict[tuple[str, int], tuple[Any, queue.SimpleQueue[Any]]] = {}
 
 
 def meet(run: str, place: int, word: Any) -> Any:
-    """In a task: the word of the client; None where nobody waits for this task any more.
+    """In a task: waits for the message of the client; None where nobody waits for this task any more.
 
     Args:
-        run: name of what begins together.
-        place: of this task in it.
-        word: for the client.
+        run: name of the run whose tasks begin together.
+        place: of this task in the run.
+        word: the message for the client.
     """
     told: queue.SimpleQueue[Any] = queue.SimpleQueue()
     _waiting[run, place] = word, told
@@ -44,18 +45,18 @@ def meet(run: str, place: int, word: Any) -> Any:
 
 
 def come(client: Client, worker: str, run: str, place: int) -> list[Any]:
-    """[the word of a task], or nothing where it has not come within a second."""
+    """[the message of a task], or [] where the task has not begun within a second."""
     return _called(client, [worker], _come, run, place).get(worker, [])
 
 
 def tell(client: Client, workers: list[str], run: str, word: Any) -> bool:
-    """Tells all tasks of a run; whether all of their workers have heard it."""
+    """Sends the client's message to all tasks of a run. Returns whether all of their workers received it."""
     return _called(client, workers, _tell, run, word).keys() >= set(workers)
 
 
 def _called(client: Any, workers: list[str], function: Any, *arguments: Any) -> dict[str, Any]:
-    """What it returns in workers, beside their tasks; without those that do not answer."""
-    with contextlib.suppress(OSError, TimeoutError):  # who asks sees what has become of them
+    """What a function returns in workers, called beside their tasks; silent workers are left out."""
+    with contextlib.suppress(OSError, TimeoutError):  # the caller checks which workers are lost
         return client.run(function, *arguments, workers=workers, on_error="ignore", callback_timeout=_ANSWER)
     return {}
 

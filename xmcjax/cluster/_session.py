@@ -1,7 +1,7 @@
 """Training in one worker: the labels of all its tasks go through the same lanes.
 
-At the end of a block of labels lanes stand empty, and an empty lane costs nearly as much as a full one. So a
-task that has no label left to begin makes room for another, and the labels of both share the lanes.
+At the end of a block of labels some lanes are empty, and an empty lane costs nearly as much as a full one. So
+a task that has no label left to begin lets another task start, and the labels of both share the lanes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from xmcjax.cluster._dispatch import LOOK
 from xmcjax.lanes import LabelResult, LabelWeights, OneVsAll, Summary, make_trainer, precision
 from xmcjax.native import StopFlag
 
-# Seconds without a label after which the threads that train end.
+# The threads that train end after this many seconds without a label.
 _IDLE = 1.0
-# Labels that a thread takes at once, at most, beside those for its lanes.
+# The most labels that a thread takes at a time, unless its idle lanes need more.
 _LONGEST = 64
 
 
@@ -28,7 +28,7 @@ class _Batch:
     """The labels of one task.
 
     Args:
-        count: how many.
+        count: how many labels.
     """
 
     def __init__(self, count: int):
@@ -40,8 +40,8 @@ class _Feed:
     """A queue (:mod:`xmcjax.lanes._queue`) into which labels may still be put.
 
     Args:
-        changed: notified, and held, where anything changes.
-        threads: that take labels.
+        changed: held during every change, and notified of it.
+        threads: how many threads take labels.
     """
 
     def __init__(self, changed: threading.Condition, threads: int):
@@ -51,7 +51,7 @@ class _Feed:
         self.closed = False
 
     def put(self, labels: np.ndarray, batch: _Batch) -> None:
-        """Labels in the order in which they are begun."""
+        """Adds labels in the order in which they are to be begun."""
         self._labels.extend((label, batch) for label in labels.tolist())
         self._active = time.monotonic()
 
@@ -74,7 +74,7 @@ class _Feed:
 
     @property
     def finished(self) -> bool:
-        """Nothing is left, and nothing will be put: one that was idle for long takes no more labels."""
+        """Whether no label is left, and none will be added: a queue that was idle for long closes."""
         with self._changed:
             if not self._labels and time.monotonic() - self._active > _IDLE:
                 self.closed = True
@@ -124,11 +124,11 @@ class Session:
         Args:
             labels: in the order in which they are begun.
             all_taken: called when all of them have been begun.
-            wanted: whether somebody waits for the results, which is asked now and then.
+            wanted: a function, called now and then, that tells whether the results are still wanted.
 
         Returns:
-            (results in ascending order, what has been done since the last call that returned); no results
-            where the session was stopped, or nobody waits for them any more.
+            (results in ascending order of labels, summary of the work since the last call that returned); no
+            results where the session was stopped, or they are no longer wanted.
 
         Raises:
             Exception: what training raises.
@@ -153,7 +153,7 @@ class Session:
         return None if batch.left_to_train else sorted(batch.results), summary
 
     def _wait(self, holds: Callable[[], bool], wanted: Callable[[], bool]) -> None:
-        """Until this holds, or the session is over, or nobody wants it any more."""
+        """Waits until `holds`, or the session is over, or the results are no longer wanted."""
         while not self._changed.wait_for(lambda: self._over() or holds(), LOOK) and wanted():
             pass
 
@@ -193,7 +193,7 @@ class Session:
                 self._changed.notify_all()
 
     def _since_last(self) -> Summary:
-        """The steps that have not been reported. Those of the last one may come with the next report."""
+        """The steps not reported yet. Steps of the last label may come with the next report."""
         now = collections.Counter()
         for total in self._totals:
             now.update(active=total.active, steps=total.steps)

@@ -16,14 +16,14 @@ from xmcjax.data import Transforms, load
 class FromUrl:
     """A ``source`` of :func:`train_on_cluster`: a file that fsspec opens, ``s3://…``, ``gs://…``, ``file://…``.
 
-    It is copied to the host first, for as long as it is read. Called here it gives the same data: ``X, Y =
-    source.matrices()``.
+    A host copies the file while it reads it. In this process ``X, Y = source.matrices()`` gives the same
+    data.
 
     Attributes:
         url: of the file.
         format, options: of :func:`xmcjax.data.load`.
         transforms: of the features, already fitted; None for none.
-        storage: of ``fsspec.open``: how the store is reached.
+        storage: options of ``fsspec.open`` that say how the store is reached.
 
     Example:
         >>> import tempfile

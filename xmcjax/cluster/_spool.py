@@ -1,7 +1,7 @@
-"""Arrays that stand once on the disk of each host, mapped by the workers there.
+"""Arrays that are stored once on the disk of each host and mapped by the workers there.
 
-A host is what shares a folder of Dask's workers (``dask worker --local-directory``, by default one for all
-workers of a user).
+Workers are on the same host if they share a folder of Dask's workers (``dask worker --local-directory``, by
+default one for all workers of a user).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _READY = "ready"
 
 
 def folder_of(local_directory: str, run: str) -> Path:
-    """Where the arrays of a run stand on the host of a worker.
+    """The folder of the arrays of a run on the host of a worker.
 
     Args:
-        local_directory: of the worker, which has the folders of all workers of its host beside it.
-        run: its name.
+        local_directory: the folder of the worker, beside those of all workers of its host.
+        run: the name of the run.
     """
     return Path(local_directory).parent / f"xmcjax-{run}"
 
 
 def ready(folder: Path) -> bool:
-    """Whether the arrays stand there whole."""
+    """Whether the arrays are there, complete."""
     return (folder / _READY).exists()
 
 
@@ -39,7 +39,7 @@ def write(folder: Path, matrices: Mapping[str, Any]) -> None:
     """Writes matrices into a new folder; another worker of the host may have done it meanwhile.
 
     Raises:
-        OSError: they cannot be written; nothing is left of them.
+        OSError: the matrices cannot be written; nothing is left of them.
     """
     if ready(folder):
         return
@@ -64,7 +64,7 @@ def write(folder: Path, matrices: Mapping[str, Any]) -> None:
 
 
 def read(folder: Path) -> dict[str, Any] | None:
-    """The matrices, mapped; None where the host does not have them."""
+    """The matrices, mapped into memory; None where the host does not have them."""
     try:
         forms = json.loads((folder / _READY).read_text())
     except FileNotFoundError:

@@ -30,25 +30,25 @@ from xmcjax.cluster._training_tasks import has_ended, stop_run
 if TYPE_CHECKING:
     from distributed import Client
 
-# Seconds for workers to remove their data, and for what a task says that has ended.
+# _PATIENCE: seconds that workers have to remove their data. _SOON: seconds for the result of an ended task.
 _PATIENCE, _SOON = 5, 2
-# Seconds for which nothing need be heard of a worker that reads data: a reader may hold Python's lock.
+# Seconds for which a worker that reads data may be silent, because a reader may hold the GIL.
 _READING = 600
 
-#: What a host reads for itself: called there, it gives the matrices by name.
+#: A function that a host calls to read the data for itself; it gives the matrices by name.
 Source = Callable[[], Mapping[str, Any]]
 
-# In a worker, by folder: a thread that writes it.
+# In a worker, by folder: the lock of the thread that writes it.
 _writing: dict[str, threading.Lock] = {}
 
 
 def _spool_here(name: str, matrices: Mapping[str, Any] | Source) -> None:
-    """In a worker: writes the data of a run into a folder of its host, where they are not there."""
+    """In a worker: writes the data of a run into a folder of its host, unless they are there."""
     folder = _spool.folder_of(worker_of_task().local_directory, name)
     with _writing.setdefault(str(folder), threading.Lock()):  # a worker that was silent may be asked twice
         if not _spool.ready(folder) and not has_ended(name):
             _spool.write(folder, matrices() if callable(matrices) else matrices)
-    if has_ended(name):  # meanwhile, and nobody will remove them
+    if has_ended(name):  # the run has ended meanwhile, so that nobody else will remove the data
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -57,13 +57,13 @@ class _Delivery:
     """Data on their way.
 
     Attributes:
-        targets: workers of each host that they go to, by place: the first of them that is free writes them.
-        sent: to one worker, from which the others take them; None where nothing is sent any more.
-        holder: that one; "" where hosts read for themselves.
-        tasks: that write them, by place.
-        at: the workers that have the tasks, by place, as the scheduler last said.
-        served: whether a host has them.
-        dead: a worker that died over them, or "".
+        targets: the workers of each host that needs the data, by place; the first free one writes them.
+        sent: the sending of the data to one worker, from which the others take them; None once it has ended.
+        holder: the address of that one worker; "" where hosts read for themselves.
+        tasks: the tasks that write the data, by place.
+        at: the workers that have these tasks, by place, as the scheduler last said.
+        served: whether some host has the data now.
+        dead: the address of a worker that died over the data, or "".
     """
 
     targets: dict[tuple[str, str], list[str]]
@@ -76,14 +76,14 @@ class _Delivery:
 
 
 class Supply:
-    """The data of one run, which come to hosts while those that have them work.
+    """The data of one run, which are brought to hosts while hosts that have them work already.
 
-    A worker that dies or falls silent over it is given up: its host asks anew when it needs them.
+    A delivery whose worker dies or falls silent is given up: the host asks again when it needs the data.
 
     Args:
         client: of the cluster.
         name: of the run.
-        matrices: by name, which are sent to one worker and from there to others; or what reads them there.
+        matrices: by name, to be sent to one worker and from there to others; or a source to read them there.
     """
 
     def __init__(self, client: Client, name: str, matrices: Mapping[str, Any] | Source):
@@ -95,7 +95,7 @@ class Supply:
         self._brought: dict[tuple[str, str], float] = {}
 
     def under_way(self) -> set[tuple[str, str]]:
-        """The places to which data are coming."""
+        """The places to which data are under way."""
         return {place for delivery in self._deliveries for place in delivery.targets}
 
     def reading(self) -> bool:
@@ -103,19 +103,19 @@ class Supply:
         return callable(self._matrices) and bool(self._deliveries)
 
     def served(self) -> None:
-        """Some work was done with the data: who dies over them is alone in that."""
+        """Notes that work was done with the data, so that deaths before do not count as a series."""
         self._deaths = 0
 
     def begin(self, workers: Workers, addresses: Sequence[str], missed: float = float("inf")) -> None:
-        """Begins to bring them to the hosts of workers, where they are not under way.
+        """Begins to bring the data to the hosts of some workers, unless they are under way there.
 
         Args:
-            workers: of the cluster.
-            addresses: of those workers.
-            missed: when the task was handed out that did not find them: what came since is not brought again.
+            workers: all workers of the cluster.
+            addresses: the workers whose hosts need the data.
+            missed: when the task that found no data was handed out; data that came since are not sent again.
         """
         if not workers.places.keys() >= set(addresses):
-            workers.look()  # they have just come, or gone
+            workers.look()  # some of the addresses have just come or gone
         wanted = {workers.places[address] for address in addresses if address in workers.places}
         wanted = {place for place in wanted - self.under_way() if self._brought.get(place, -1) < missed}
         targets: dict[tuple[str, str], list[str]] = {}
@@ -124,16 +124,16 @@ class Supply:
             if workers.places[address] in wanted:
                 targets.setdefault(workers.places[address], []).append(address)
         if not targets:
-            return  # nothing is heard of them
+            return  # no worker of these hosts gives a sign of life
         delivery = _Delivery(targets)
         if callable(self._matrices):
             self._write(delivery, self._matrices)
         else:
-            # Dask leaves the tasks where their large data lie, behind all others there
+            # Dask runs the tasks where their large data are, after all other tasks of that worker
             having = workers.processing() or {}
             near = [address for addresses in targets.values() for address in addresses]
             delivery.holder = min(near, key=lambda address: len(having.get(address, ())))
-            # in the loop of the client: it may last, and never ends where the worker is stopped
+            # in the client's event loop, because it may take long, or never end if the worker is stopped
             sending = self._client.scatter(
                 [self._matrices], workers=[delivery.holder], hash=False, asynchronous=True
             )
@@ -167,7 +167,7 @@ class Supply:
                 self._count_deaths(delivery)
 
     def _ask(self, workers: Workers) -> None:
-        """Once a second: which of several workers has each task, which the scheduler may give to another."""
+        """Asks once a second which worker has each task, where several workers may do it."""
         several = [
             (delivery, place, task)
             for delivery in self._deliveries
@@ -181,7 +181,7 @@ class Supply:
         having = {str(key): address for address, keys in processing.items() for key in keys}
         for delivery, place, task in several:
             before = delivery.at.get(place)
-            if task.key in having and (before is None or before in processing):  # else it has died over it
+            if task.key in having and (before is None or before in processing):  # else it died over it
                 delivery.at[place] = having[task.key]
 
     def _send(self, delivery: _Delivery, workers: Workers) -> None:
@@ -191,13 +191,13 @@ class Supply:
         if not sent.done():
             if holder in workers.living():
                 return
-            # Not cancelled: what is sent is released as soon as it is there, if nobody refers to it.
+            # The sending is not cancelled: data that nothing refers to are released as soon as they arrive.
         else:
             try:
                 data = sent.result()[0]
             except (OSError, TimeoutError):
                 gone = True
-            except KeyError as error:  # so the scheduler says that it has no such worker any more
+            except KeyError as error:  # with this error the scheduler says that the worker is gone
                 if error.args != (holder,):
                     raise
                 gone = True
@@ -210,13 +210,13 @@ class Supply:
 
     def _look_at_tasks(self, delivery: _Delivery, workers: Workers) -> None:
         silent = workers.silent(_READING if callable(self._matrices) else SILENCE)
-        # what a stopped worker holds does not come; of one that has died the scheduler knows
+        # data that a stopped worker holds do not arrive; a dead worker the scheduler notices itself
         stuck = delivery.holder in workers.threads and delivery.holder in silent
         for place, task in list(delivery.tasks.items()):
             having, targets = delivery.at.get(place), delivery.targets[place]
             if task.done():
                 self._ended(delivery, place, task)
-            elif not workers.threads.keys() & set(targets):  # for which the task would wait for ever
+            elif not workers.threads.keys() & set(targets):  # the task would wait for ever
                 delivery.dead = having or targets[0]
             elif having is not None and having not in workers.threads:
                 delivery.dead = having
@@ -229,16 +229,16 @@ class Supply:
 
         address = delivery.at.get(place, delivery.targets[place][0])
         if task.status not in ("error", "finished"):
-            delivery.dead = delivery.holder or address  # with what the task needs
+            delivery.dead = delivery.holder or address  # that worker died with the data that the task needs
             return
         try:
             answer = fetched(self._client, task, _SOON)
-        except (TimeoutError, CancelledError):  # it has fallen silent, or what it needed has died
+        except (TimeoutError, CancelledError):  # the worker fell silent, or the data that it needed are lost
             return
         except KilledWorker as error:
             delivery.dead = str(error.last_worker.address)
             return
-        except Exception as error:  # of Dask
+        except Exception as error:  # an error of Dask
             if task.status != "error":
                 raise
             raise ClusterError(f"worker {address}: {error}".replace("\n", " ")) from error
@@ -259,7 +259,7 @@ class Supply:
             )
 
     def remove(self) -> None:
-        """From all hosts whose workers answer within some seconds."""
+        """Removes the data from all hosts whose workers answer within some seconds."""
         if is_closed(self._client):
             return
         self._deliveries.clear()
@@ -268,14 +268,14 @@ class Supply:
             with contextlib.suppress(OSError):  # the workers that are gone have nothing to forget
                 self._client.run(_forget, self._name, on_error="ignore")
 
-        # a worker that is stopped never answers, and the client would wait for it
+        # in a thread, because the client would wait for a stopped worker, which never answers
         asking = threading.Thread(target=forget, daemon=True)
         asking.start()
         asking.join(_PATIENCE)
 
 
 def _forget(name: str, dask_worker: Any = None) -> None:
-    """In every worker: ends what it does for a run, and removes its data from the host."""
+    """In every worker: ends its work for a run, and removes the run's data from the host."""
     stop_run(name)
     folder = _spool.folder_of(dask_worker.local_directory, name)
     _writing.pop(str(folder), None)

@@ -1,4 +1,4 @@
-"""One-vs-all training of which a Dask cluster does the work."""
+"""One-vs-all training on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Part:
     """Labels that have been trained and stored.
 
     Attributes:
-        results: of them; without weights where a worker has written these.
+        results: one per label; without weights where a worker has written the weights itself.
         isa: instruction set of the kernels that trained them; None without kernels.
 
     Example:
@@ -75,26 +75,27 @@ def train_on_cluster(
     """:func:`xmcjax.lanes.train_one_vs_all` with the workers of a Dask cluster.
 
     A task trains some labels of a shard in one thread of a worker; a million labels are a thousand tasks. The
-    tasks of a worker that dies, or of which nothing is heard for 20 seconds, are given to others. What ends
-    the run, within a minute, is a scheduler that is gone, a cluster without workers, and a worker that cannot
-    do its work: of another version of xmcjax, or with a full disk.
+    tasks of a worker that dies, or is silent for 20 seconds, are given to others. The run ends, within a
+    minute, if the scheduler is gone, if the cluster has no workers, or if a worker cannot do its work because
+    it has another version of xmcjax or a full disk.
 
     Args:
         client: a ``distributed.Client``.
-        X, Y, options, sample_weight, label_weights, labels, may_begin: as there. ``n_jobs`` has no meaning.
-        out: a writer, into whose directory workers put shards where they see it, and whose other labels they
-            hand back; or a function that is called with each result, one call at a time.
-        shard_size: labels per task at most; that of the writer, where it is one.
-        source: what a host reads for itself, in place of the data being sent to it: it is pickled, called
-            there, and gives a mapping with "X" and "Y", which have to be those of this call. A worker that
-            reads is given ten minutes of silence.
+        X, Y, options, sample_weight, label_weights, labels, may_begin: as in
+            :func:`xmcjax.lanes.train_one_vs_all`. ``n_jobs`` has no meaning.
+        out: a writer: workers that see its directory write shards there, and other workers hand their results
+            back; or a function that is called with each result, one call at a time.
+        shard_size: labels per task at most; for a writer it is the writer's.
+        source: lets each host read the data for itself instead of sending them: it is pickled, called there,
+            and gives a mapping with "X" and "Y", which must be those of this call. A worker that reads may
+            be silent for ten minutes.
         done: called when labels are stored.
 
     Raises:
-        ClusterError: the cluster cannot go on; what is stored is whole.
-        ValueError: as there; an initialisation that takes labels in an order of its own; a client on the
-            thread of its own event loop, which ``asyncio.to_thread`` leaves, or in a task that holds its
-            thread, which ``distributed.worker_client()`` leaves.
+        ClusterError: the cluster cannot go on; the shards that are stored are complete.
+        ValueError: as in :func:`xmcjax.lanes.train_one_vs_all`; an initialisation with an order of labels of
+            its own; a call on the thread of the client's event loop, which ``asyncio.to_thread`` avoids, or
+            in a task that holds its thread, which ``distributed.worker_client()`` avoids.
 
     Example:
         >>> import scipy.sparse as sp
@@ -163,7 +164,7 @@ class _Results:
         self.summary = Summary()
 
     def store(self, ended: Ended) -> None:
-        """The result of a block."""
+        """Stores the result of a block."""
         results = ended.results()
         if isinstance(self._out, ShardWriter):
             if ended.outside is not None:
@@ -184,9 +185,9 @@ class _Results:
             self._done(Part(results, ended.isa))
 
     def discard(self, ended: Any) -> None:
-        """A result that another worker has given already."""
+        """Drops a result that another worker has given already."""
         if isinstance(ended, Ended) and ended.outside is not None and isinstance(self._out, ShardWriter):
-            self._out.adopt(ended.outside)  # which finds it stored
+            self._out.adopt(ended.outside)  # removes the file, since the shard is stored
 
 
 def _fingerprint(matrices: Any) -> str:
@@ -195,7 +196,7 @@ def _fingerprint(matrices: Any) -> str:
 
 
 class _Compared:
-    """A source whose data have to be those of the client."""
+    """A source that checks that its data are those of the client."""
 
     def __init__(self, source: Source, matrices: dict[str, Any]):
         self._source = source

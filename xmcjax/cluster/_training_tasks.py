@@ -1,6 +1,7 @@
-"""What a worker does: it trains the labels of a block, on data that its host has.
+"""The tasks of training in a worker: a task trains the labels of a block, on data that its host has.
 
-A worker prepares the data once for all tasks of a run, whose labels share its lanes (``_session.py``).
+A worker prepares the data once for all tasks of a run. The labels of these tasks share its lanes
+(``_session.py``).
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ class Run:
     """What every task of a training run has in common.
 
     Attributes:
-        name: of the run; its data have it too.
-        version, sources: of the client's xmcjax, and the hash of its C++ sources, None without kernels.
+        name: of the run and of its data.
+        version: of the client's xmcjax.
+        sources: hash of the C++ sources of the client's xmcjax; None without kernels.
         options: how labels are trained, with one thread.
-        beacon: a file in the directory of the model, which workers write into where they see it; None where
-            results are handed back.
+        beacon: a file in the directory of the model: workers that see it write their shards there. None where
+            all results are handed back.
         shard_size: labels per shard.
     """
 
@@ -47,7 +49,7 @@ class Run:
 
 
 class Weights(NamedTuple):
-    """Weights as CSR, a label per row."""
+    """Weights as the arrays of a CSR matrix with a row per label."""
 
     indptr: np.ndarray
     indices: np.ndarray
@@ -60,9 +62,9 @@ class Ended:
 
     Attributes:
         summary: of its labels.
-        numbers: of them by name, as in :class:`xmcjax.lanes.LabelResult`, in ascending order of labels.
-        outside: the shard, where it was written; or
-        weights: of the labels.
+        numbers: per label, by name as in :class:`xmcjax.lanes.LabelResult`, in ascending order of labels.
+        outside: the shard, if the worker has written it; else None.
+        weights: of the labels, if the worker has not written them; else None.
         isa: instruction set of the kernels; None without them.
     """
 
@@ -73,14 +75,14 @@ class Ended:
     isa: str | None
 
     def results(self) -> list[LabelResult]:
-        """Of the labels, in ascending order; without weights where these have been written."""
+        """The results of the labels, in ascending order; without weights if the worker has written them."""
         columns = [values.tolist() for values in self.numbers.values()]
         found = []
         for k, numbers in enumerate(zip(*columns, strict=True)):
             indices, values = np.zeros(0, np.int32), np.zeros(0, np.float32)
             if self.weights is not None:
                 entries = slice(*self.weights.indptr[k : k + 2])
-                # copies: what comes from the network need not be aligned
+                # copied, because arrays from the network may be unaligned
                 indices, values = self.weights.indices[entries].copy(), self.weights.values[entries].copy()
             of_name = dict(zip(self.numbers, numbers, strict=True))
             found.append(LabelResult(indices=indices, values=values, **of_name))
@@ -95,7 +97,7 @@ def _stop(session: Session | None) -> None:
         session.stop()
 
 
-# none for ever: a command that is killed does not say that its run is over
+# no session is kept for ever, because a command that is killed cannot say that its run is over
 _sessions: Kept[str, Session] = Kept(lasting=0, shed=_stop)
 _stopped: collections.deque[str] = collections.deque(maxlen=64)
 _lock = threading.Lock()
@@ -121,17 +123,17 @@ def train_block(run: Run, block: Block) -> Ended | Missing | Refused:
         if session is None:
             return Missing()
         ended = None if has_ended(run.name) else _trained(run, block, session)
-    if ended is None:  # with the last task of the run its session goes
+    if ended is None:  # the last task of the run removes its session
         _stop(_sessions.remove_idle(run.name))
         return Refused("the run is over")
     return ended
 
 
 def _trained(run: Run, block: Block, session: Session) -> Ended | None:
-    """None where the session was stopped, or nobody waits for the labels any more."""
+    """The trained block; None where the session was stopped, or the labels are no longer wanted."""
     begin = time.perf_counter()
     labels = by_positives(session.counts, np.arange(block.first, block.last), block.last)
-    # While the last labels of this block are trained, the worker takes another task, whose labels fill lanes.
+    # While the last labels of this block are trained, the worker takes another task, which fills empty lanes.
     results, summary = session.train(labels, all_taken=secede, wanted=wanted)
     if results is None:
         return None
@@ -168,15 +170,15 @@ def stop_run(name: str) -> None:
 
 
 def has_ended(name: str) -> bool:
-    """Whether this worker was told so of a run."""
+    """Whether this worker was told that a run has ended."""
     with _lock:
         return name in _stopped
 
 
 def _count(labels: int, newton_steps: int, seconds: float) -> None:
-    """Shows the work of this worker among Dask's numbers of it, which its dashboard lists."""
+    """Adds the work of this worker to Dask's metrics of it, which the dashboard lists."""
     worker = worker_of_task()
-    with _lock, contextlib.suppress(AttributeError):  # a worker of another kind has no such numbers
+    with _lock, contextlib.suppress(AttributeError):  # other kinds of workers have no metrics
         done = worker.metrics.setdefault("labels trained", _Total())
         steps = worker.metrics.setdefault("Newton steps", _Total())
         rate = worker.metrics.setdefault("labels per second", _Total())
@@ -187,7 +189,7 @@ def _count(labels: int, newton_steps: int, seconds: float) -> None:
 
 @dataclasses.dataclass
 class _Total:
-    """A number that a worker tells its scheduler with every sign of life."""
+    """A metric that a worker reports to its scheduler with every sign of life."""
 
     value: float = 0
 
