@@ -1,4 +1,4 @@
-"""Data sets by name, from a folder or from their publishers, and made ones.
+"""Data sets by name, from a folder or from their publishers, and synthetic ones.
 
 The download needs pooch (``pip install "xmcjax[datasets]"``); the rest needs NumPy and SciPy::
 

@@ -14,10 +14,10 @@ _PARTS = ("train", "test", "val")
 
 
 def npz_parts(path: Path) -> tuple[np.ndarray, ...]:
-    """X_train, y_train, X_test and y_test; nothing that is pickled is read.
+    """X_train, y_train, X_test and y_test; pickled objects are never read.
 
     Raises:
-        DataFormatError: a damaged file, a member that is missing, or other numbers.
+        DataFormatError: a damaged file, a missing member, or numbers of another kind or shape.
     """
     parts, held = [], 0
     with open_npz(path) as stored:
@@ -32,11 +32,11 @@ def npz_parts(path: Path) -> tuple[np.ndarray, ...]:
 
 
 def silhouettes(images: Path, split: Path) -> tuple[np.ndarray, ...]:
-    """X and y of the three parts: 28 x 28 pixels, 0 or 1, as they are; classes from 1.
+    """X and y of the three parts: 28 x 28 pixels, 0 or 1, as in the file; classes from 1.
 
     Args:
         images: a MAT file with X [n, d] and Y [1, n].
-        split: train, test or val for each image.
+        split: a text file with train, test or val for each image.
 
     Raises:
         DataFormatError: a damaged file, other numbers, or a split of other images.
@@ -76,7 +76,7 @@ def _classes(path: Path, name: str, y: np.ndarray) -> np.ndarray:
     """Whole numbers, int64 [n]."""
     if y.dtype.kind not in "iuf":
         raise DataFormatError(path, None, None, f"classes, whole numbers, in {name}", _form(y))
-    if y.dtype.kind == "f":  # comparisons with NaN are false; 2^63 is beyond float16
+    if y.dtype.kind == "f":  # NaN fails the comparisons; 2^63 is a float64, because float16 cannot hold it
         whole = (np.abs(y) < np.float64(2**63)) & (y == np.floor(y))
     else:
         whole = y <= np.iinfo(np.int64).max

@@ -15,14 +15,14 @@ from pathlib import Path
 from xmcjax.data import DataFormatError, atomic_write
 from xmcjax.datasets._registry import DataSet, File
 
-# Seconds without an answer.
+# Seconds without an answer after which a download fails.
 _TIMEOUT = 60
 # A line of sha256sum: the digest, how the file was read, the name.
 _LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
 
 def cache() -> Path | None:
-    """The folder in which what is fetched is kept; None without pooch."""
+    """The folder in which fetched files are kept; None without pooch."""
     try:
         import pooch
     except ImportError:
@@ -31,19 +31,19 @@ def cache() -> Path | None:
 
 
 def without_pooch(found: DataSet) -> FileNotFoundError:
-    """The error of a set that cannot be fetched."""
+    """The error for a data set that cannot be fetched, because pooch is missing."""
     return FileNotFoundError(
         f'{found.name}: expected pooch to fetch {found.address}, found none; pip install "xmcjax[datasets]"'
     )
 
 
 def download(found: DataSet, file: File, folder: Path) -> Path:
-    """The file in a folder of ours, fetched if it is not there; it appears when its checksum is right.
+    """The file in a folder of ours, fetched if it is missing; it appears there once its checksum is right.
 
     Raises:
         FileNotFoundError: the publisher has no such file.
         OSError: no answer, an error of the server, or an answer that breaks off.
-        ValueError: another checksum than is known.
+        ValueError: the checksum is not the known one.
     """
     import pooch
 
@@ -68,7 +68,7 @@ def download(found: DataSet, file: File, folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """Without the lines that pooch logs: fetch says what is fetched in one of its own."""
+    """A context that hides the lines that pooch logs: `fetch` prints a line of its own."""
     before = logger.level
     logger.setLevel(logging.WARNING)
     try:
@@ -79,7 +79,7 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _in_a_sentence(found: DataSet, file: File, path: Path) -> Iterator[None]:
-    """What goes wrong: what was fetched, from where, and what to do."""
+    """A context in which errors say in a sentence what was fetched, from where, and what to do."""
     try:
         yield
     except FileNotFoundError:
@@ -89,12 +89,12 @@ def _in_a_sentence(found: DataSet, file: File, path: Path) -> Iterator[None]:
         reason = type(error).__name__
         if answer is not None:
             reason = f"status {answer.status_code}"
-            answer.close()  # its connection, which pooch leaves open
+            answer.close()  # closes the connection, which pooch leaves open
         if isinstance(error, urllib.request.HTTPError):
             reason = f"status {error.code}"
             error.close()
         if isinstance(error, OSError) and error.filename is not None and error.errno is not None:
-            raise  # of the folder, not of the network
+            raise  # an error of the folder, not of the network
         raise OSError(
             f"{found.name}: expected to fetch {file.url}, found no such answer ({reason}); where there is no "
             f"network, put the file at {path}, or let XMCJAX_DATA name a folder that holds {found.name}"
@@ -123,12 +123,12 @@ def check(path: Path, known: str | None = None, *, keep: bool = False) -> None:
 
     Args:
         path: of the file.
-        known: None for what SHA256SUMS beside it says of it, if it says anything.
-        keep: whether it is written there where nothing is said of it: in a folder that is ours.
+        known: the hash; None for the one in SHA256SUMS beside the file, if there is one.
+        keep: whether a hash that SHA256SUMS lacks is added to it; only for a folder of ours.
 
     Raises:
-        ValueError: it is another file.
-        DataFormatError: a SHA256SUMS that names it in another form.
+        ValueError: the file has another hash.
+        DataFormatError: SHA256SUMS names the file in a malformed line.
     """
     sums = path.parent / "SHA256SUMS"
     lines = sums.read_text("utf-8", "backslashreplace").splitlines() if sums.exists() else []
@@ -146,9 +146,9 @@ def check(path: Path, known: str | None = None, *, keep: bool = False) -> None:
 
 
 def _stated(lines: list[str], sums: Path, path: Path) -> str | None:
-    """The SHA-256 of a file in the lines of sha256sum: as there, what is no such line is passed over.
+    """The SHA-256 of a file in the lines of sha256sum; as sha256sum does, other lines are skipped.
 
-    A name may have folders before it, those in which the file is.
+    A line may give the name with the folders in which the file is.
     """
     stated = None
     for number, line in enumerate(lines, 1):

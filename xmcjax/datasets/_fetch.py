@@ -23,10 +23,10 @@ class Fetched(NamedTuple):
             not yet transformed (:func:`xmcjax.data.fit_transforms`).
         Y_train: labels, CSR [n, L] of ones; or the class of each row, [n] of whole numbers as the files have
             them.
-        X_test: likewise, of the test part.
-        Y_test: likewise.
-        X_valid: likewise, of the validation part; None where there is none.
-        Y_valid: likewise.
+        X_test: features of the test part.
+        Y_test: labels or classes of the test part.
+        X_valid: features of the validation part; None where there is none.
+        Y_valid: labels or classes of the validation part; None where there is none.
         info: name, shape, licence and source.
 
     Example:
@@ -53,15 +53,15 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Fetched
     1. the folder `folder`/`name`, with the files train.txt and test.txt (XMC), or train.libsvm and
        test.libsvm, plain, .gz or .xz, or those that the publisher has; usps is the file usps.npz, and
        caltech101_silhouettes are caltech101_silhouettes_28.mat and split.txt, which are not packed. A folder
-       that has some of them only is refused, and nothing is written there;
+       with only some of these files is refused, and nothing is written there;
     2. the cache of this user (``pooch.os_cache("xmcjax")``), and the publisher's address. A file appears in
        the cache when its checksum is right: a download that ends early leaves nothing. Licence and source are
        then printed to the standard error. This needs pooch (``pip install "xmcjax[datasets]"``).
 
-    The checksums are SHA-256 that are kept here. Those of the archives of the Extreme Classification
-    Repository are the SHA-1 in the Internet Archive's listing when they are fetched; their SHA-256 is then
-    kept in SHA256SUMS beside each file of the cache that is read, and compared from then on. Their files in
-    `folder`/`name` are compared with a SHA256SUMS that is there, as sha256sum writes it.
+    The package knows the SHA-256 of most files. Archives of the Extreme Classification Repository are first
+    compared with the SHA-1 in the Internet Archive's listing; their SHA-256 is then kept in SHA256SUMS beside
+    each file of the cache that is read, and compared from then on. Copies of these archives in
+    `folder`/`name` are compared with a SHA256SUMS there, in the form of sha256sum, if there is one.
 
     Args:
         name: of :func:`names`.
@@ -71,8 +71,9 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Fetched
         TypeError: `folder` is no path.
         ValueError: no such data set, another checksum, or files of another shape.
         DataFormatError: a file that does not follow its format.
-        FileNotFoundError: a local copy that lacks a file; or none, and no address, or pooch is not installed.
-        OSError: no answer of the publisher; the sentence says where the file may be put by hand.
+        FileNotFoundError: a local copy lacks a file; or there is no local copy, and the set has no address or
+            pooch is not installed.
+        OSError: no answer of the publisher; the message says where the file may be put by hand.
 
     Example:
         >>> from xmcjax import datasets
@@ -111,7 +112,7 @@ def fetch(name: str, *, folder: str | os.PathLike[str] | None = None) -> Fetched
 def _in(found: DataSet, place: Path, *, given: bool) -> Parts | None:
     """The parts in a folder, in the package's layout or as published.
 
-    What a caller gave is neither replaced nor added to, and not passed over where it lacks a file.
+    In a folder that the caller gave no file is replaced or added, and a missing file is an error.
     """
     own = local(found, place)
     if own is not None:
@@ -132,7 +133,7 @@ def _in(found: DataSet, place: Path, *, given: bool) -> Parts | None:
 
 
 def _checked(found: DataSet, parts: Parts, place: Path) -> Fetched:
-    """With the shapes that the set is known for, and labels for each row."""
+    """The data set, after a check that its shapes are the known ones and that each row has labels."""
     labels = parts.Y_train.shape[1] if found.kind == "labels" else len(np.unique(parts.Y_train))
     shape = (labels, parts.X_train.shape[0], parts.X_test.shape[0])
     known = [(found.n_labels, found.n_train, found.n_test), *found.variants]

@@ -1,4 +1,4 @@
-"""Points of classes that stand in a tree, made."""
+"""Synthetic points whose classes form a tree."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def make_hierarchy(
     noise: float = 1.0,
     seed: int = 0,
 ) -> TreeData:
-    """Makes points of classes that stand in a tree: classes near each other in the tree are near in space.
+    """Makes points of classes that form a tree: classes near each other in the tree are near in space.
 
-    The centre of the root is 0; that of any other node is its parent's plus a normal vector of standard
-    deviation `spread`. A point is the centre of its class, a leaf, plus a normal vector of standard deviation
-    `noise`. One number in `branching` makes classes that are all alike.
+    The centre of the root is 0. The centre of any other node is its parent's centre plus a normal vector of
+    standard deviation `spread`. A point is the centre of its class, a leaf, plus a normal vector of standard
+    deviation `noise`. With one number in `branching` all classes are siblings.
 
     Args:
-        n: points, at least as many as there are leaves: each has one point at least.
+        n: points, at least as many as there are leaves, because each leaf gets at least one point.
         d: dimensions, at least 1.
-        branching: children of each node of a level, from the root on, each at least 1. The leaves are as many
-            as their product.
+        branching: how many children each node of a level has, from the root on, each at least 1. Their
+            product is the number of leaves.
         spread: standard deviation of an edge in each dimension, at least 0.
         noise: standard deviation of a point about its centre in each dimension, at least 0.
         seed: equal arguments and seeds give equal data.

@@ -1,7 +1,7 @@
 """Arrays of numbers in MAT files of the versions 5 to 7.2, of which nothing is trusted.
 
-The MathWorks: MAT-File Format, chapter 1. scipy's reader looks up types of a damaged file beyond its tables,
-which ends the process.
+The MathWorks: MAT-File Format, chapter 1. scipy's reader is not used, because a damaged file makes it look up
+types beyond its tables, which kills the process.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import numpy as np
 
 from xmcjax.data import DataFormatError, MemoryBound
 
-# Types of elements, of classes of arrays that hold numbers, and of flags.
+# Codes of the format: _NUMBERS has the dtype of each type of elements with numbers, the next line types by
+# name, _NUMERIC the classes of arrays of numbers, and _COMPLEX the flag of complex arrays.
 _NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 _INT8, _INT32, _UINT32, _MATRIX, _COMPRESSED = 1, 5, 6, 14, 15
 _NUMERIC = range(6, 16)
 _COMPLEX = 0x800
-# Bytes of the header, and its last ones: version and byte order.
+# _HEADER: bytes of the header. _ORDERS: the byte order for each value of its last bytes, version and order.
 _HEADER = 128
 _ORDERS = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}
 
@@ -30,7 +31,7 @@ def mat_arrays(path: Path, names: tuple[str, ...]) -> list[np.ndarray]:
     """Arrays of real numbers, of these names.
 
     Raises:
-        DataFormatError: the file is another one or damaged, lacks one of them, or has it in another form.
+        DataFormatError: the file is no MAT file or damaged, lacks an array, or has it in another form.
         OSError: the file cannot be read.
     """
     data = path.read_bytes()
@@ -67,7 +68,7 @@ def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
             raise _DamagedError(f"{len(data) - at} bytes at its end")
         kind, size = struct.unpack_from(f"{order}II", data, at)
         begin = at + 8
-        if kind >> 16:  # a short one: its size and type share four bytes, and its content follows in four
+        if kind >> 16:  # a short element: size and type share four bytes, and the content has the next four
             kind, size, begin = kind & 0xFFFF, kind >> 16, at + 4
             if size > 4:
                 raise _DamagedError(f"a short element of {size} bytes")
@@ -102,7 +103,7 @@ def _head(parts: Iterator[tuple[int, memoryview]], order: str) -> tuple[int, tup
 def _array(
     parts: Iterator[tuple[int, memoryview]], flags: int, shape: tuple[int, ...], order: str
 ) -> np.ndarray:
-    """Real numbers, column after column; they may be stored as a smaller type than the array has."""
+    """An array of real numbers, stored column by column, maybe in a smaller type than the array has."""
     kind, content = next(parts, (0, memoryview(b"")))
     if flags & 0xFF not in _NUMERIC or flags & _COMPLEX or kind not in _NUMBERS:
         raise _DamagedError("an array that is none of real numbers")

@@ -1,4 +1,4 @@
-"""From the files of a data set to its parts."""
+"""Readers that turn the files of a data set into its parts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from xmcjax.data import DataFormatError, load_scipy_npz, load_svmlight, load_xmc
 from xmcjax.datasets._arrays import npz_parts, silhouettes
 from xmcjax.datasets._registry import DataSet
 
-# The largest member of an archive that is unpacked: the features of Amazon-3M take a few GB.
+# The most bytes of a member of an archive: the features of Amazon-3M take a few GB.
 _MOST_BYTES = 1 << 34
 _ENDINGS = ("", ".gz", ".xz")
-# What tarfile is known to raise on a damaged file; an OSError of its own has no number.
+# Errors that tarfile is known to raise for a damaged file; its own OSErrors have no errno.
 _OF_ARCHIVES = (tarfile.TarError, zlib.error, EOFError, OSError, ValueError)
 
 
@@ -39,12 +39,12 @@ class Parts(NamedTuple):
 
 
 def _one_of(folder: Path, name: str, endings: tuple[str, ...] = _ENDINGS) -> Path | None:
-    """The file, plain or compressed; a link that leads nowhere is one, which cannot be read."""
+    """The file, plain or compressed, or None. A dangling link counts as a file, so that reading it fails."""
     return next((folder / (name + end) for end in endings if os.path.lexists(folder / (name + end))), None)
 
 
 def _wanted(found: DataSet) -> tuple[list[str], tuple[str, ...]]:
-    """Names of the files of a local copy, and endings of those that are unpacked."""
+    """The names of the files of a local copy, and the endings that each name may have."""
     if found.layout == "silhouettes":
         return ["caltech101_silhouettes_28.mat", "split.txt"], ("",)
     if found.layout == "npz":
@@ -63,7 +63,7 @@ def ask_for(found: DataSet) -> str:
 
 
 def refuse_some(found: DataSet, folder: Path) -> None:
-    """FileNotFoundError where a folder has some files of a copy, ours or the publisher's, and not all."""
+    """Raises FileNotFoundError if a folder has some files of a copy, ours or the publisher's, but not all."""
     for names, endings in (_wanted(found), ([file.name for file in found.files], ("",))):
         there = [path.name for name in names if (path := _one_of(folder, name))]
         missing = [name for name in names if not _one_of(folder, name, endings)]
@@ -73,7 +73,7 @@ def refuse_some(found: DataSet, folder: Path) -> None:
 
 
 def local(found: DataSet, folder: Path) -> tuple[Parts, list[Path]] | None:
-    """The parts of a copy in its own layout, and its files; None where they are not all there."""
+    """The parts of a copy in the package's layout, and its files; None where some file is missing."""
     names, endings = _wanted(found)
     files = [path for name in names if (path := _one_of(folder, name, endings))]
     if len(files) < len(names):
@@ -146,7 +146,7 @@ def _clinc(path: Path) -> Parts:
 
 
 def _pecos(archive: Path) -> Parts:
-    """Of an archive of PECOS; only these four members are read, each through a temporary file."""
+    """The parts of an archive of PECOS; only four members are read, each through a temporary file."""
     expected = "an archive .tar.gz of npz files"
     names = ("tfidf-attnxml/X.trn.npz", "Y.trn.npz", "tfidf-attnxml/X.tst.npz", "Y.tst.npz")
     found: dict[str, sp.csr_matrix] = {}
@@ -170,7 +170,7 @@ def _pecos(archive: Path) -> Parts:
 
 
 def _scipy_npz(file: IO[bytes], archive: Path, expected: str) -> sp.csr_matrix:
-    """A member of an archive; what is wrong with it is said of the archive."""
+    """A member of an archive; errors about the member name the archive."""
     with tempfile.NamedTemporaryFile(suffix=".npz") as copy:
         shutil.copyfileobj(file, copy)
         copy.flush()

@@ -18,7 +18,7 @@ class File(NamedTuple):
     """A file to be fetched.
 
     Attributes:
-        name: under which it lies in the folder of the data set.
+        name: its name in the folder of the data set.
         url: where it is published.
         sha256: of its bytes; None where `listing` has its SHA-1.
         listing: address of the publisher's JSON with the SHA-1 of every file ("files", "name", "sha1").
@@ -52,8 +52,8 @@ class DataSet:
         source: who published it, and where.
         layout: how its own files are read: "xmc", "svmlight", "npz", "silhouettes", or "package" for the
             set that comes with the package.
-        files: to be fetched; none where no public address with a checksum is known.
-        reader: of the files that are fetched: "mulan", "clinc" or "pecos".
+        files: the files to fetch; empty where no public address with a checksum is known.
+        reader: how the fetched files are read: "mulan", "clinc" or "pecos".
         variants: further (n_labels, n_train, n_test) that files of this name may have.
 
     Example:
@@ -91,7 +91,7 @@ def _mulan(name: str, train: str, test: str) -> tuple[File, ...]:
 
 
 def _pecos(name: str, n_labels: int, n_train: int, n_test: int, *variants: tuple[int, int, int]) -> DataSet:
-    """A set of the repository in an archive of PECOS, of which the Internet Archive lists the SHA-1."""
+    """A set of the repository in an archive of PECOS, whose SHA-1 the Internet Archive lists."""
     member = f"xmc-base/{name}.tar.gz"
     listing = f"{_ARCHIVE}/metadata/{_ITEM}"
     file = File(f"{name}.tar.gz", f"{_ARCHIVE}/download/{_ITEM}/{member}", None, listing, member)
@@ -153,7 +153,7 @@ SETS: dict[str, DataSet] = {
             ),
             "mulan",
         ),
-        # As the repository states them; the texts of the archives lack a few rows and labels of some sets.
+        # Sizes as the repository states them; the archives lack a few rows and labels of some sets.
         _pecos("eurlex-4k", 3993, 15539, 3809, (3956, 15449, 3865)),
         _pecos("wiki10-31k", 30938, 14146, 6616),
         _pecos("amazoncat-13k", 13330, 1186239, 306782),

@@ -1,4 +1,4 @@
-"""Short texts of many classes, made."""
+"""Synthetic short texts of many classes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def make_texts(
     """Makes short texts of four to ten words, each of one class.
 
     Words have frequencies 1/rank (Zipf's law). Each class has twelve words of its own, drawn with these
-    frequencies; a word of a text is one of them with probability `share`, and any word otherwise.
+    frequencies; a word of a text is one of its class's words with probability `share`, else any word.
 
     Args:
-        n: rows, at least n_classes: the first rows are one of each class.
+        n: rows, at least n_classes: the first n_classes rows are one of each class.
         d: words, at least 1.
         n_classes: at least 1.
         share: of the words of a text that are drawn from those of its class, from 0 to 1.

@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 
-#: Numbers beyond it are left out as those that are not finite are: the ticks of an axis overflow.
+#: Numbers beyond this are left out, like those that are not finite, because the ticks of an axis overflow.
 LARGEST = 1e100
 
 
 def given_or_new(ax: Axes | None) -> Axes:
-    """Those that are given, or new ones.
+    """The given axes, or new ones.
 
     Raises:
         ImportError: matplotlib is missing.
@@ -29,11 +29,11 @@ def given_or_new(ax: Axes | None) -> Axes:
 
 
 def counts_on(axis: Axis) -> None:
-    """Numbers of labels or rows on a logarithmic axis, written out."""
+    """Makes an axis logarithmic and writes its numbers of labels or rows out in full."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     low, high = axis.get_view_interval()
-    subs = (1, 2, 5) if high < 1e3 * max(low, 1) else (1,)  # where there is room for them
+    subs = (1, 2, 5) if high < 1e3 * max(low, 1) else (1,)  # more ticks where there is room
     axis.set_major_locator(LogLocator(subs=subs))
     axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axis.set_minor_formatter(NullFormatter())

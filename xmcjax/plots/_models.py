@@ -1,4 +1,4 @@
-"""What models are made of."""
+"""Pictures of the weights of models."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from xmcjax.plots._axes import counts_on, given_or_new
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Labels of a model whose weights are read at once.
+# How many labels' weights are read at a time.
 _BLOCK = 4096
 
 
 def model_density(model, *, ax: Axes | None = None) -> Axes:
-    """Weights of the labels that are not zero, the labels with the most first.
+    """The number of non-zero weights of each label, the labels with the most first.
 
     Args:
         model: an estimator that has ``coef_``, a :class:`xmcjax.models.LinearModel`, or weights [L, d],
@@ -25,7 +25,7 @@ def model_density(model, *, ax: Axes | None = None) -> Axes:
         ax: axes of matplotlib; None for new ones.
 
     Raises:
-        TypeError, ValueError: no model and no matrix.
+        TypeError, ValueError: neither a model nor a matrix.
         ImportError: matplotlib is missing.
 
     Example:
@@ -43,7 +43,7 @@ def model_density(model, *, ax: Axes | None = None) -> Axes:
 
 
 def _nonzeros(model) -> np.ndarray:
-    """Of each label, [L]."""
+    """The number of non-zero weights of each label, [L]."""
     if hasattr(model, "label_range"):
         first, last = model.label_range
         blocks = [model.weights(k, min(k + _BLOCK, last)) for k in range(first, last, _BLOCK)]

@@ -1,4 +1,4 @@
-"""How good predictions are."""
+"""Pictures of how good predictions are."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def precision_by_frequency(
     """What labels of each frequency add to P@k, and the share of their positives that are found.
 
     Args:
-        Y_true, predictions, k, frequencies: of :func:`xmcjax.metrics.by_frequency`.
+        Y_true, predictions, k, frequencies: as in :func:`xmcjax.metrics.by_frequency`.
         edges: between bins of frequency, ascending; None for 2, 3, 6, 11, 21, 51, 101, … as far as there are
             labels.
         ax: axes of matplotlib; None for new ones.
 
     Raises:
-        TypeError, ValueError: as there.
+        TypeError, ValueError: as :func:`xmcjax.metrics.by_frequency`.
         ImportError: matplotlib is missing.
 
     Example:
@@ -66,14 +66,14 @@ def precision_by_frequency(
 
 
 def reject_curve(y_true, y_pred, confidence, *, ax: Axes | None = None) -> Axes:
-    """Errors on the rows that are kept, over all rows, against the share that is rejected.
+    """Errors on the kept rows, divided by the number of all rows, against the share of rejected rows.
 
     Args:
-        y_true, y_pred, confidence: of :func:`xmcjax.metrics.reject_curve`.
+        y_true, y_pred, confidence: as in :func:`xmcjax.metrics.reject_curve`.
         ax: axes of matplotlib; None for new ones.
 
     Raises:
-        ValueError: as there.
+        ValueError: as :func:`xmcjax.metrics.reject_curve`.
         ImportError: matplotlib is missing.
 
     References:
@@ -92,17 +92,17 @@ def reject_curve(y_true, y_pred, confidence, *, ax: Axes | None = None) -> Axes:
 
 
 def reliability(y_true, probability, bins: int = 10, *, ax: Axes | None = None) -> Axes:
-    """How often what has a probability is true: the share of each bin against its mean probability.
+    """A reliability diagram: the share of true outcomes in each bin against its mean probability.
 
     Args:
         y_true: 0 and 1, or booleans, of any shape.
-        probability: from 0 to 1, of the same shape, such as that of the predicted class of each row.
-        bins: of the same width.
+        probability: from 0 to 1, of the shape of `y_true`, such as that of the predicted class of each row.
+        bins: how many bins of equal width.
         ax: axes of matplotlib; None for new ones. Its legend has the expected calibration error, the mean
             distance of share and probability.
 
     Raises:
-        ValueError: shapes that differ, nothing in them, probabilities outside [0, 1], or bins below 1.
+        ValueError: shapes that differ, empty arrays, probabilities outside [0, 1], or bins below 1.
         ImportError: matplotlib is missing.
 
     Example:

@@ -1,4 +1,4 @@
-"""How trainings and searches went."""
+"""Pictures of how trainings and searches went."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from xmcjax.lanes import StepRecord
 
-# Parts of the labels between which a band is drawn.
+# The quantiles of the labels between which a band is drawn.
 _BAND = (0.1, 0.9)
 
 
 def convergence(steps: Iterable[StepRecord], *, ax: Axes | None = None) -> Axes:
-    """‖∇f‖ of the labels by Newton step, over that of their start: the median, and a band of four in five.
+    """‖∇f‖ of the labels by Newton step, divided by that at their start: the median, and a band of 80%.
 
     Numbers that are not finite, or beyond 1e100, are left out, here and in the other pictures of steps.
 
@@ -49,7 +49,7 @@ def convergence(steps: Iterable[StepRecord], *, ax: Axes | None = None) -> Axes:
 
 
 def objective(steps: Iterable[StepRecord], *, ax: Axes | None = None) -> Axes:
-    """The objectives of the labels by Newton step, over that of their start: the median, and a band.
+    """The objectives of the labels by Newton step, divided by that at their start: the median, and a band.
 
     Args:
         steps: of :func:`convergence`.
@@ -102,8 +102,8 @@ def multiplier(steps: Iterable[StepRecord], *, ax: Axes | None = None) -> Axes:
 def active_fraction(steps: Iterable[StepRecord], n_rows: int | None, *, ax: Axes | None = None) -> Axes:
     """The share of the rows that are active by Newton step: the median of the labels, and a band.
 
-    A row is active where the loss of its margin has a slope or a curvature; a step costs more, the more
-    there are.
+    A row is active where the loss of its margin has a slope or a curvature. A step costs more, the more rows
+    are active.
 
     Args:
         steps: of :func:`convergence`.
@@ -165,7 +165,7 @@ def steps_by_positives(newton_steps, positives, *, ax: Axes | None = None) -> Ax
 
 
 def progress(rows: Iterable[dict[str, Any]], quantity: str = "gap", *, ax: Axes | None = None) -> Axes:
-    """How far a joint fit of all rows was after its passes, a line for each run of the command.
+    """The progress of a joint fit of all classes after its passes, with a line for each run of the command.
 
     Numbers beyond 1e100 are left out.
 
@@ -175,7 +175,7 @@ def progress(rows: Iterable[dict[str, Any]], quantity: str = "gap", *, ax: Axes 
         ax: axes of matplotlib; None for new ones.
 
     Raises:
-        ValueError: no row that knows the quantity.
+        ValueError: no row has the quantity.
         ImportError: matplotlib is missing.
 
     Example:
@@ -202,11 +202,11 @@ def progress(rows: Iterable[dict[str, Any]], quantity: str = "gap", *, ax: Axes 
 
 
 def hyperparameters(search: Any, names: Sequence[str] | None = None, *, ax: Axes | None = None) -> Axes:
-    """The way of a search: each parameter over its start by iteration, and the criterion, dashed.
+    """The path of a search: each parameter divided by its start, by iteration, and the criterion, dashed.
 
     Args:
-        search: ``search_`` of a tuned :class:`xmcjax.KernelLogisticClassifier`, or what
-            :func:`xmcjax.solvers.kernel_multinomial.tune` found: logarithms of the parameters.
+        search: ``search_`` of a tuned :class:`xmcjax.KernelLogisticClassifier`, or the result of
+            :func:`xmcjax.solvers.kernel_multinomial.tune`; both hold logarithms of the parameters.
         names: of the parameters, such as :meth:`xmcjax.solvers.kernel_multinomial.CvObjective.names`; None
             for numbers.
         ax: axes of matplotlib; None for new ones. The criterion has axes of its own at the right.
@@ -242,7 +242,7 @@ def hyperparameters(search: Any, names: Sequence[str] | None = None, *, ax: Axes
 def _over_start(
     steps: Iterable[StepRecord], numbers: Callable[[StepRecord], np.ndarray]
 ) -> Callable[[StepRecord], np.ndarray]:
-    """The numbers of the labels over those at their start, NaN where it is not known or not above 0."""
+    """Numbers of the labels divided by those at the start; NaN where these are unknown or not above 0."""
     first: dict[int, float] = {}
     for record in steps:
         for label, made, number in zip(record.labels, record.newton_steps, numbers(record), strict=True):
@@ -251,7 +251,7 @@ def _over_start(
 
     def relative(record: StepRecord) -> np.ndarray:
         start = np.array([first.get(int(label), np.nan) for label in record.labels])
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is left out
+        with np.errstate(over="ignore"):  # a quotient that is too large becomes infinite, and is left out
             return numbers(record) / np.where(start > 0, start, np.nan)
 
     return relative
@@ -260,7 +260,7 @@ def _over_start(
 def _by_step(
     steps: Iterable[StepRecord], numbers: Callable[[StepRecord], np.ndarray], ax: Axes | None
 ) -> Axes:
-    """The median of numbers of the labels that make each Newton step, and a band."""
+    """Draws, for each Newton step, the median of numbers over the labels that make the step, and a band."""
     of_step: dict[int, list[float]] = defaultdict(list)
     found = 0
     for record in steps:
