@@ -1,7 +1,7 @@
-"""The C++ kernels with their twins in plain JAX, ``ref``: all that other packages import of them.
+"""The C++ kernels and their twins in plain JAX (``ref``): all names that other packages import.
 
-``PerformanceWarning`` and ``twins`` are for everyone, the other names for the packages of xmcjax. What needs
-NumPy or JAX is imported when it is asked for: readers of files and the command line do without.
+``PerformanceWarning`` and ``twins`` are public, the other names are for the packages of xmcjax. Modules that
+need NumPy or JAX are imported on first use, because readers of files and the command line need neither.
 """
 
 import importlib
@@ -113,8 +113,8 @@ def twins() -> AbstractContextManager:
     """A context in which the twins in plain JAX are used, without a warning: programs have no native calls.
 
     ``jax.export`` refuses programs with native calls, which run only where xmcjax is installed and loaded.
-    What is exported in this context runs on its platforms without xmcjax. What was traced or compiled
-    before is traced again in it.
+    Programs exported in this context run on their platforms without xmcjax. Functions that were traced or
+    compiled before are traced again in it.
 
     Example:
         >>> import jax, jax.numpy as jnp

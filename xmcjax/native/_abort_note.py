@@ -11,13 +11,13 @@ from xmcjax.native import _library
 
 @contextlib.contextmanager
 def noted_at_abort(sentence: str, address: str) -> Iterator[None]:
-    """Within it an abort of this process says a sentence on stderr, where nobody answers at an address.
+    """A context in which an abort of this process prints a sentence on stderr, if an address does not answer.
 
     Args:
         sentence: at most 500 bytes.
         address: host and port, as "host:port" or "[IPv6]:port".
 
-    Nothing is said where the host has no IP address, or without the native kernels.
+    Nothing is printed where the host has no IP address, or without the native kernels.
     """
     library = _library.load_library()
     host, _, port = address.rpartition(":")

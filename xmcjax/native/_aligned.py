@@ -1,4 +1,4 @@
-"""Arrays in which a tile of lanes lies in one line of the cache, not in two."""
+"""Arrays in which a tile of lanes occupies one cache line, not two."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ALIGNMENT = 64  # bytes: native/core/aligned.h
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype) -> np.ndarray:
-    """Zeros that begin at a multiple of 64 bytes; NumPy's begin anywhere at a multiple of 16."""
+    """Zeros that begin at a multiple of 64 bytes; NumPy's arrays begin at any multiple of 16."""
     dtype = np.dtype(dtype)
     size = math.prod(shape) * dtype.itemsize
     memory = np.zeros(size + ALIGNMENT, np.uint8)
@@ -19,9 +19,9 @@ def aligned_zeros(shape: tuple[int, ...], dtype) -> np.ndarray:
 
 
 def aligned_copy(a: np.ndarray, dtype) -> np.ndarray:
-    """A copy of an array that begins there, of this type.
+    """A copy of an array in that dtype, which begins at a multiple of 64 bytes.
 
-    JAX on a CPU takes it as it is, at once, where another array is copied once more and in JAX's threads.
+    JAX on a CPU uses such an array at once, as it is; it would copy any other array again, in its threads.
     """
     copy = aligned_zeros(a.shape, dtype)
     np.copyto(copy, a, casting="unsafe")

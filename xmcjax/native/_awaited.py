@@ -19,9 +19,9 @@ from xmcjax._exit import keep_clients
 from xmcjax._fork import check_threads_of_jax
 from xmcjax.native._interrupts import loaded
 
-# Seconds for which the calls of an interrupted computation are waited for. What XLA compiled itself goes on.
+# Seconds for which native calls of an interrupted computation are waited for; XLA's own code goes on.
 _PATIENCE = 1.0
-# Modules by which JAX traces, lowers and compiles: nothing is computed yet while one of them is at work.
+# Modules by which JAX traces, lowers and compiles: while one of them is at work, nothing is computed yet.
 _COMPILING = {f"jax._src.{name}" for name in ("interpreters.partial_eval", "interpreters.mlir", "compiler")}
 _SIGNALS = sorted(signal.valid_signals() - {getattr(signal, n, None) for n in ("SIGKILL", "SIGSTOP")})
 
@@ -33,21 +33,21 @@ def awaited(
     brief: bool = False,
     **options: Any,
 ) -> Any:
-    """What a jitted function returns, when it is there; while it is computed, signals are heeded.
+    """The computed result of a jitted function; while it is computed, signals are handled.
 
     Args:
         function, args, options: the call.
-        look: called again and again while the result is not there, also in other threads than the main one;
-            what it raises ends the wait.
-        brief: whether the result will be there in no time, so that signals can wait for it.
+        look: called repeatedly until the result is there, even in other threads than the main one; an
+            exception that it raises ends the wait.
+        brief: whether the result will be there so soon that signals can wait for it.
 
-    Where a signal handler raises, native kernels that XLA is running are ended; what XLA compiled itself
-    goes on to its end in the background, for which nobody waits. Within another function that JAX traces, and
+    If a signal handler raises, native kernels that XLA is running are ended; code that XLA compiled itself
+    runs to its end in the background, and nothing waits for it. Within another function that JAX traces, and
     in other threads than the main one, where Python runs no signal handlers, this is a plain call.
 
     Raises:
         RuntimeError: in a process that was forked from one in which JAX had computed.
-        MemoryError: there was not enough, in a native kernel or in what XLA compiled.
+        MemoryError: a native kernel, or code that XLA compiled, lacked memory.
         BaseException: what the function, `look` or a signal handler raises.
     """
     check_threads_of_jax()
@@ -65,7 +65,7 @@ def awaited(
             dispatch.deliver()
         if not brief:
             _wait(_arrays(out), look=look)
-        # where the computation failed this raises
+        # raises if the computation failed
         jax.block_until_ready([a for a in _arrays(out) if not a.is_deleted()])
         return out
     except BaseException as error:
@@ -76,8 +76,8 @@ def awaited(
 
 
 class _Dispatch:
-    """While a computation is handed to XLA, what signal handlers raise waits: a result that is on its way to
-    its name would be lost, and nobody could wait for it. Kernels that XLA runs in this thread end.
+    """Delays exceptions of signal handlers while a computation is handed to XLA: a result that is not bound
+    to a name yet would be lost, and nothing could wait for it. Kernels that XLA runs in this thread end.
     """
 
     def __init__(self):
@@ -99,20 +99,20 @@ class _Dispatch:
 
     def _handle(self, number: int, frame) -> None:
         if frame is not None and frame.f_code.co_name == "_xla_gc_callback":
-            # Python drops what is raised while it collects garbage: the signal comes again.
+            # Python drops exceptions raised while it collects garbage, so the signal is raised again.
             signal.raise_signal(number)
             return
         try:
             self._handlers[number](number, frame)
         except BaseException as raised:
             if _compiles(frame):
-                keep_clients()  # XLA goes on with it
+                keep_clients()  # XLA goes on compiling
                 raise
             self._raised = self._raised or raised
             _set("xmcjax_stop_xla", 1)
 
     def deliver(self) -> None:
-        """Raises what a handler has raised."""
+        """Raises the exception that a handler has raised, if any."""
         if self._raised is not None:
             raise self._raised
 
@@ -150,7 +150,7 @@ def _set(function: str, value: int) -> None:
 def _arrays(out: Any) -> list[jax.Array]:
     arrays = [a for a in jax.tree.leaves(out) if isinstance(a, jax.Array)]
     arrays = [a for a in arrays if not isinstance(a, Tracer)]
-    # a random key cannot be asked whether it is ready; the arrays that come with it can
+    # random keys cannot be asked whether they are ready; the other arrays of the same result can
     return [a for a in arrays if not jnp.issubdtype(a.dtype, jax.dtypes.prng_key)]
 
 
@@ -161,10 +161,10 @@ def _ready(arrays: list[Any]) -> bool:
 def _wait(
     arrays: list[jax.Array], most: float = float("inf"), look: Callable[[], None] | None = None
 ) -> None:
-    """Until all are there, or for so many seconds.
+    """Waits until all arrays are ready, or for `most` seconds.
 
-    A look takes some 20 µs of a core, and a result is noticed half a sleep late. Both together are least
-    where sleeps grow with the square root of the time: a hundred of them take a quarter of a second.
+    A look takes some 20 µs of a core, and a result is noticed half a sleep late. The sum of these costs is
+    least if sleeps grow with the square root of the elapsed time: a hundred take a quarter of a second.
     """
     begin = time.perf_counter()
     while not _ready(arrays):

@@ -1,8 +1,9 @@
 """The arguments of a native call in order, and calls on arrays of NumPy, which are changed in place.
 
-A call leaves the GIL and runs in the thread that makes it: through XLA (:func:`xmcjax.native._ffi.call`)
-those of two host threads would wait for each other in its pool of threads, and find another core's cache.
-Both run the same C++, whose one reader compares the arrays with the declaration.
+A call releases the GIL and runs in the thread that makes it. Calls through XLA
+(:func:`xmcjax.native._ffi.call`) from two host threads would wait for each other in XLA's pool of threads,
+and run on cores whose caches lack the data. Both kinds of calls run the same C++, which compares the arrays
+with the declaration.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from xmcjax.native._schema import ARRAYS, CALLS, Field
 
 
 class Arranged(NamedTuple):
-    """What a call is given, in the order of its declaration."""
+    """The arguments of a call, in the order of its declaration."""
 
     read: list[Any]
     written: list[Any]  #: arrays that are changed in place and results; None for a result that was not given
-    aliases: dict[int, int]  #: where what is changed in place stands in `read` and in `written`
+    aliases: dict[int, int]  #: for each array changed in place, its place in `read` and in `written`
     options: dict[str, np.int64]
     dtype: np.dtype  #: of the reals
 
@@ -34,11 +35,11 @@ def arranged(name: str, given: Mapping[str, Any], module: Any = np) -> Arranged:
 
     Args:
         name: of the call.
-        given: its fields by name; of a CSR matrix the triple of values, columns and offsets.
+        given: its fields by name; a CSR matrix is given as the triple of values, columns and offsets.
         module: numpy or jax.numpy.
 
     Raises:
-        TypeError: a field that is missing, or one that there is not.
+        TypeError: a field is missing, or is not declared.
     """
     fields, names, needed, real = _names(name)
     if not needed <= given.keys() <= names:
@@ -79,14 +80,15 @@ def _names(name: str) -> tuple[list[Field], frozenset[str], frozenset[str], Fiel
 
 
 def dtype_of(field: Field, real: np.dtype) -> np.dtype:
-    """Of a field where the reals of its call are of another."""
+    """The dtype of a field of a call whose reals have the dtype `real`."""
     return real if field.type == "real" else np.dtype(field.type.removesuffix("_t"))
 
 
 _Message = ctypes.c_char * 500
 
 
-# Of a capsule and its name; with types of its own, which no other user of ctypes can change.
+# The pointer in a capsule with a name. This object has argument types of its own, which no other user of
+# ctypes can change.
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
@@ -100,12 +102,12 @@ class InPlace:
     Args:
         name: of the call.
         needs: what a MemoryError says that there was no room for.
-        fields: all of its fields by name, results too; the arrays are C-contiguous.
+        fields: all fields by name, including results; the arrays are C-contiguous.
 
     Raises:
-        TypeError: a field that is missing, one that there is not, or an array that is none of NumPy.
-        ValueError: an array that the declaration of the call does not allow, or that is read-only and would
-            be changed.
+        TypeError: a field is missing or not declared, or an array is no NumPy array.
+        ValueError: an array that the declaration of the call does not allow, or a read-only array that the
+            call would change.
     """
 
     def __init__(self, name: str, needs: str = "", /, **fields: Any):
@@ -114,21 +116,21 @@ class InPlace:
 
     @classmethod
     def once(cls, name: str, needs: str = "", /, **fields: Any) -> None:
-        """Makes a call that is not made again, for the same arguments."""
+        """Makes a single call; arguments as of the class."""
         call = cls.__new__(cls)
         call._arrange(name, needs, fields)  # noqa: SLF001 - of its own class
         call()
 
     def _arrange(self, name: str, needs: str, fields: Mapping[str, Any]) -> None:
         library = _library.load_library()
-        assert library is not None  # the caller has seen that it is there
+        assert library is not None  # the caller has checked this
         read, written, _, options, _ = arranged(name, fields)
         arrays = [*read, *written]
         for array in arrays:
             if not isinstance(array, np.ndarray):
                 raise TypeError(f"{name}: expected arrays of NumPy, results too, got {array!r:.50}")
         self._name, self._needs = name, needs or f"the working arrays of {name}"
-        # What NumPy's array interface says of them: the capsules hold the lengths, the arrays the numbers.
+        # NumPy's array interface: the capsules keep the shapes alive, the arrays keep the numbers alive.
         described = [array.__array_struct__ for array in arrays]
         self._alive = arrays, described
         self._message = _Message()
@@ -145,7 +147,7 @@ class InPlace:
 
         Raises:
             MemoryError: no room for its working arrays.
-            Interrupted, KeyboardInterrupt: the call was ended; the arrays are of no use any more.
+            Interrupted, KeyboardInterrupt: the call was ended, and the content of the arrays is undefined.
         """
         self._make(1)
 

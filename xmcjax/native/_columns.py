@@ -1,4 +1,4 @@
-"""Some columns of a matrix as rows, and back: NumPy would read a line of the cache for every number."""
+"""Some columns of a matrix as rows, and back: NumPy would read a cache line for every number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def take_columns(matrix: np.ndarray, columns: Sequence[int]) -> np.ndarray:
     """matrix[:, columns].T, [k, rows], of a C-contiguous float32 or float64 matrix.
 
     Raises:
-        ValueError: a matrix of another kind, or no column of it.
+        ValueError: a matrix of another kind, or a number that is no column of it.
     """
     which = _places(columns)
     rows = np.empty((len(which), len(matrix)), matrix.dtype)
@@ -25,7 +25,7 @@ def put_columns(matrix: np.ndarray, columns: Sequence[int], rows: np.ndarray) ->
     """matrix[:, columns] = rows.T, of C-contiguous matrices of one type, float32 or float64.
 
     Raises:
-        ValueError: matrices of other kinds or shapes, or no column of the first.
+        ValueError: matrices of other kinds or shapes, or a number that is no column of the first.
     """
     InPlace.once("put_columns", matrix=matrix, which=_places(columns), rows=rows)
 

@@ -1,7 +1,7 @@
 """The CUDA kernels of the package xmcjax-cuda as JAX functions, where it is installed and a GPU can run them.
 
-The library is looked for when a product first asks for it, never at import. Without it the products are those
-of ``linops/_spmm.py`` or plain JAX.
+The library is looked for when a product first needs it, never at import. Without it the products of
+``linops/_spmm.py`` or of plain JAX are used.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ TARGETS = (
     "project_weighted",
 )
 
-# The same numbers in cuda/src/active_rows.h, plane_sums.h and lane_cg.h.
-TILE, PANEL = 32, 32  # lanes of a tile; tiles that are done together
+# Each number must equal the one in cuda/src/active_rows.h, plane_sums.h or lane_cg.h.
+TILE, PANEL = 32, 32  # lanes of a tile; tiles that are processed together
 PART = 1024  # pieces that are counted together
-SUMMED_ROWS, FOLD = 128, 64  # rows, and sums of rows, that are added up together
+SUMMED_ROWS, FOLD = 128, 64  # rows that are added up together; sums of rows that are added up together
 CG_ROWS = 64  # rows that are added up together in conjugate gradients
-MOST_BEST = 32  # numbers of a row that are found at once; in topk.h
-# Long rows are read in parts, so that there are about as many warps as a large GPU holds; a part has enough
-# entries that its own best, which are looked through again, are few beside them.
+MOST_BEST = 32  # the largest k for which the k best of a row are found at once; in topk.h
+# topk reads a long row in parts: as many as make about WARPS warps, which a large GPU holds, each of at least
+# PART_OF_ROW entries, so that the k best of the parts, which are searched again, are few; at most MOST_PARTS.
 WARPS, PART_OF_ROW, MOST_PARTS = 8192, 4096, 512
 
 
 class CudaRows(NamedTuple):
     """A sparse matrix [m, p] in pieces of rows, as the kernels take it.
 
-    ``xmcjax.linops.Grouped`` says what the arrays are.
+    ``xmcjax.linops.Grouped`` describes the arrays.
     """
 
     value: jax.Array
@@ -71,10 +71,10 @@ class CudaRows(NamedTuple):
 
 
 def cuda_available() -> bool:
-    """Whether the default device is a GPU for which the kernels of xmcjax-cuda are there and wanted.
+    """Whether the default device is a GPU for which the kernels of xmcjax-cuda are there and switched on.
 
-    The first call registers them with JAX. A package that is installed and cannot be used is told once
-    (``PerformanceWarning``).
+    The first call registers them with JAX. If the package is installed but cannot be used, a
+    ``PerformanceWarning`` says so once.
     """
     if twins_wanted.value or default_platform() != "gpu" or _library.switched_off():
         return False
@@ -136,7 +136,7 @@ def cuda_matmat(rows: CudaRows, V, m: int, *, square: bool = False) -> jax.Array
 
 
 def cuda_rmatmat(columns: CudaRows, C, d: int, *, square: bool = False) -> jax.Array:
-    """Xᵀ C, [d, B], of the rows of Xᵀ and C [n, B]; where C is zero in a tile of lanes, no entry is read."""
+    """Xᵀ C, [d, B], of the rows of Xᵀ and C [n, B]; no entry is read where C is zero in a tile of lanes."""
     made = [*_pieces(columns, d, C), _room(C.shape[0], jnp.uint32)]
     return cuda_call("rmatmat", made, *columns, C, rows=d, square=square)[0]
 
@@ -148,7 +148,7 @@ def cuda_gram_matmat(rows: CudaRows, columns: CudaRows, D, V) -> jax.Array:
 
 
 def cuda_lane_bits(D) -> jax.Array:
-    """Where D [n, B] is not 0: uint32 [n, ⌈B/32⌉], of which bit t of word j is that of lane 32 j + t."""
+    """Where D [n, B] is not 0, as bits: uint32 [n, ⌈B/32⌉]; bit t of word j stands for lane 32 j + t."""
     n, lanes = D.shape
     tiles = -(-lanes // TILE)
     there = jnp.pad(D != 0, ((0, 0), (0, tiles * TILE - lanes))).reshape(n, tiles, TILE)
@@ -164,7 +164,7 @@ def cuda_cg_product(rows: CudaRows, columns: CudaRows, D, bits, V, is_open, of_b
         D: [n, B].
         bits: of D, by :func:`cuda_lane_bits`.
         V: [d, B].
-        is_open: bool [B]; what is found for the other lanes means nothing.
+        is_open: bool [B]; the results for the other lanes are undefined.
         of_bias: [B], 1/h, or 0 for e = s.
     """
     n, lanes = D.shape
@@ -176,12 +176,12 @@ def cuda_cg_product(rows: CudaRows, columns: CudaRows, D, bits, V, is_open, of_b
 
 
 def cuda_cg_residual(r, p, product, inverse, alpha, l2, preconditioned) -> list[jax.Array]:
-    """[r − α (λ p + product), Σ of it times M⁻¹ of it]: [d, B], in the place of r, and [B].
+    """[the new r, r − α (λ p + product), Σ of the new r times M⁻¹ of it]: [d, B], in the place of r, and [B].
 
     Args:
         r, p, product: [d, B].
         inverse: M⁻¹, [d, B], which is read where `preconditioned` is not 0.
-        alpha: [B]; where it is 0, r is neither read nor written, and its sum is 0.
+        alpha: [B]; where it is 0, r is neither read nor written, and the sum is 0.
         l2, preconditioned: [1].
     """
     made = [jax.ShapeDtypeStruct(r.shape, r.dtype), *_sum_of_rows(r)]
@@ -190,12 +190,12 @@ def cuda_cg_residual(r, p, product, inverse, alpha, l2, preconditioned) -> list[
 
 
 def cuda_cg_direction(x, p, r, inverse, alpha, beta, is_open, preconditioned) -> list[jax.Array]:
-    """[x + α p, M⁻¹ r + β p, Σ of its squares]: [d, B], [d, B], in the place of x and p, and [B].
+    """[x + α p, the new p, M⁻¹ r + β p, Σ of its squares]: [d, B], [d, B], in the place of x and p, and [B].
 
     Args:
         x, p, r, inverse, alpha, preconditioned: see :func:`cuda_cg_residual`.
         beta: [B].
-        is_open: bool [B]; where it is not, p stays.
+        is_open: bool [B]; where it is False, p stays.
     """
     made = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (x, p)] + _sum_of_rows(r)
     given = x, p, r, inverse, alpha, beta, is_open, preconditioned
@@ -212,7 +212,7 @@ def cuda_plane_sums(loss: int, parameter: float, z, m, y, weight, shift, t, beta
         y: ±1, int8 [n, B].
         weight, shift: c and o, [1 or n, 1 or B].
         t, beta: [B].
-        fresh: bool [B]; there z is taken as 0, and its losses are not subtracted.
+        fresh: bool [B]; where it is True, z is taken as 0, and the losses at z are not subtracted.
     """
     n, lanes = z.shape
     made = [jax.ShapeDtypeStruct((6, lanes), z.dtype), _parts(n, SUMMED_ROWS, 6 * lanes)]
@@ -221,9 +221,9 @@ def cuda_plane_sums(loss: int, parameter: float, z, m, y, weight, shift, t, beta
 
 
 def cuda_pairs(x, feature, indptr, value, label, begin, labels: int) -> jax.Array:
-    """X W, [n, labels], of sparse rows and of sparse weights that stand by feature.
+    """X W, [n, labels], of sparse rows and of sparse weights that are stored by feature.
 
-    Each score is the sum over the entries of its row, in their order.
+    Each score is summed over the entries of its row, in their order.
 
     Args:
         x, feature: [entries] of X.
@@ -237,9 +237,9 @@ def cuda_pairs(x, feature, indptr, value, label, begin, labels: int) -> jax.Arra
 
 
 def cuda_topk(a, k: int) -> list[jax.Array]:
-    """[the k largest of each row of a [..., m], falling, where they stand]: [..., k], int32 [..., k].
+    """[the k largest of each row of a [..., m], falling, their places]: [..., k], int32 [..., k].
 
-    In XLA's total order, as :func:`jax.lax.top_k` has them, of equal numbers the first ones; k ≤ MOST_BEST.
+    In XLA's total order, as :func:`jax.lax.top_k` has it; of equal numbers the first ones; k ≤ MOST_BEST.
     """
     *batch, m = a.shape
     parts, length = parts_of_row(math.prod(batch), m)
@@ -250,20 +250,20 @@ def cuda_topk(a, k: int) -> list[jax.Array]:
 
 
 def parts_of_row(rows: int, m: int) -> tuple[int, int]:
-    """(how many, entries of each but the last) in which so many rows of m entries are looked through."""
+    """(number of parts, entries of each part but the last) that each of `rows` rows of m entries has."""
     parts = max(1, min(-(-WARPS // max(rows, 1)), m // PART_OF_ROW, MOST_PARTS))
     length = -(-m // (4 * parts)) * 4 if parts > 1 else m
     return parts, length
 
 
 def _pieces(rows: CudaRows, m: int, V) -> list[jax.ShapeDtypeStruct]:
-    """Of a product: its rows, and beside them the further pieces of long ones."""
+    """The results of a product: its rows, and room for the further pieces of long rows."""
     lanes, dtype = V.shape[1], rows.value.dtype
     return [jax.ShapeDtypeStruct((count, lanes), dtype) for count in (m, rows.pieces - m)]
 
 
 def _of_active_rows(rows: CudaRows, columns: CudaRows, D, V) -> list[jax.ShapeDtypeStruct]:
-    """Of Xᵀ(D ∘ (X V)): the result, the scores of active rows, their words, counts, list and total."""
+    """The result of Xᵀ(D ∘ (X V)), and room: scores of active rows, their words, counts, list and total."""
     (n, lanes), d = D.shape, V.shape[0]
     parts = -(-rows.pieces // PART)
     return [
@@ -277,13 +277,13 @@ def _of_active_rows(rows: CudaRows, columns: CudaRows, D, V) -> list[jax.ShapeDt
 
 
 def _sum_of_rows(a) -> list[jax.ShapeDtypeStruct]:
-    """The sum over the rows of an array [d, B], and its parts."""
+    """The sum over the rows of an array [d, B], and room for its partial sums."""
     d, lanes = a.shape
     return [jax.ShapeDtypeStruct((lanes,), a.dtype), _parts(d, CG_ROWS, lanes)]
 
 
 def _parts(n: int, together: int, width: int) -> jax.ShapeDtypeStruct:
-    """Room for the sums of so many rows each, and of these: numbers of float64, which JAX may not have."""
+    """Room for sums of `together` rows each and sums of these, as pairs of int32: JAX may lack float64."""
     count = rows = -(-n // together)
     while count > FOLD:
         count = -(-count // FOLD)

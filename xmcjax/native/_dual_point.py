@@ -1,10 +1,10 @@
 """W and α of a multi-class SVM in the native library, on NumPy arrays.
 
-The twins of what :mod:`xmcjax.solvers.multiclass_dual` does in plain JAX: `Ascent` of its epochs, with α kept
-as lists of the classes that matter to each instance, `SeparateAscent` of those of one against the rest, with
-a list of rows for each class, `RankingAscent` of the multi-label SVM, and `Proximal` of its proximal point
-steps. A call leaves the GIL. One that is interrupted raises KeyboardInterrupt, or what else a signal handler
-raised, and leaves an object that is of no use any more.
+These classes are the native counterparts of :mod:`xmcjax.solvers.multiclass_dual` in plain JAX: `Ascent` of
+its epochs, with α kept as lists of the classes that matter to each instance; `SeparateAscent` of its
+one-vs-rest epochs, with a list of rows for each class; `RankingAscent` of the multi-label SVM; and `Proximal`
+of its proximal point steps. A call releases the GIL. An interrupted call raises KeyboardInterrupt, or what
+else a signal handler raised, and its object must not be used again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from xmcjax.native._csr import csr_arrays
 
 
 class Assessment(NamedTuple):
-    """At W and α, over all dual variables."""
+    """Objectives and violation at W and α, over all dual variables."""
 
     primal: float
     dual: float
@@ -41,16 +41,16 @@ class DualPoint:
         y: classes 0 … m−1, int32 [n].
         m: number of classes.
         formulation: one of native/interface/ids.def.
-        C: weight of the losses; of `CentredAscent`, and `Proximal` with "ovr", also one above 0 for each row,
-            [n].
+        C: weight of the losses; for `CentredAscent`, and `Proximal` with "ovr", also a weight above 0 for
+            each row, [n].
         seed: of the random orders.
-        threads: that a call may use.
-        classes: first and last + 1 of those that this process of several has; None for all.
-        place: of several that solve Weston-Watkins or Crammer-Singer: classes whose rows this one has, and
-            classes whose weights it moves, whole panels of :func:`shared_panel`, bool [m] both; None for all.
-        shared: zeros [shared_room(d, m)] on whole lines of the cache, where places keep the weights that they
-            have together, of this process or others, who then set no dual variables; None for weights of
-            its own.
+        threads: how many a call may use.
+        classes: first and last + 1 of the classes of this process, if there are several; None for all.
+        place: if several places solve Weston-Watkins or Crammer-Singer together: the classes whose rows this
+            place has, and the classes whose weights it moves (whole panels of :func:`shared_panel`), both
+            bool [m]; None for all.
+        shared: zeros [shared_room(d, m)] on whole cache lines, in which places of this or other processes
+            keep common weights, and then set no dual variables; None for weights of its own.
 
     Raises:
         MemoryError: no room for the weights.
@@ -89,7 +89,7 @@ class DualPoint:
         self.shape, self._d, self.dtype = (X.shape[0], m), X.shape[1], X.dtype
         self._classes = classes or (0, m)
         handle = np.zeros((), np.int64)
-        # kept, because the library keeps the addresses of its arrays
+        # the call object is kept, because the library keeps the addresses of its arrays
         self._new = InPlace(
             call,
             f"the weights of {m} classes and {self._d} features",
@@ -133,7 +133,7 @@ class DualPoint:
 
     @property
     def weights(self) -> np.ndarray:
-        """W in the dtype of X, [d, m], or of its classes."""
+        """W in the dtype of X, [d, m], or only the columns of the process's classes."""
         W = np.zeros((self._d, self._classes[1] - self._classes[0]), self.dtype)
         self._call("weights", W=W)
         return W

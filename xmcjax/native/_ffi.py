@@ -1,7 +1,7 @@
 """The native calls as JAX functions, through ``jax.ffi``.
 
-Each has a twin in plain JAX: the products in :mod:`xmcjax.native.ref`, the others beside the functions that
-they serve.
+Each has a twin in plain JAX: the twins of products are in :mod:`xmcjax.native.ref`, the others beside the
+functions that use them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from xmcjax.native._schema import ARRAYS, CALLS, METHODS
 
 
 def available() -> bool:
-    """Whether the library is there and wanted; the first call registers its handlers with JAX.
+    """Whether the library is there and switched on; the first call registers its handlers with JAX.
 
-    Where it is not there and the CPU is the default device, the first call warns (``PerformanceWarning``).
+    If the library is missing and the CPU is the default device, the first call warns
+    (``PerformanceWarning``).
 
     Raises:
         ImportError: the library is there but cannot be used, or JAX refuses its handlers.
@@ -51,33 +52,33 @@ def _registered() -> bool:
 
 
 def available_here() -> bool:
-    """:func:`available`, and :func:`allowed_here`."""
+    """Whether :func:`available` and :func:`allowed_here` are both true."""
     return available() and allowed_here()
 
 
 def allowed_here() -> bool:
-    """Whether JAX allows a native call where this is traced.
+    """Whether JAX allows a native call in the present trace.
 
-    It does not in a ``shard_map`` over some axes of a mesh while others are Auto.
+    JAX does not in a ``shard_map`` over some axes of a mesh while other axes are Auto.
     """
     return not {AxisType.Manual, AxisType.Auto} <= set(jax.sharding.get_abstract_mesh().axis_types)
 
 
 def call(name: str, /, *, vmap_method: str = "sequential", sizes=None, **given: Any) -> dict[str, jax.Array]:
-    """A native call of ``interface/calls.def``, in what JAX traces.
+    """A native call of ``interface/calls.def`` in a function that JAX traces.
 
     Args:
         name: of the call.
         vmap_method: of ``jax.ffi.ffi_call``.
-        sizes: of the results, by name, where no array that is given has them.
-        given: its fields but for the results, by name; a CSR matrix is values, columns and offsets.
+        sizes: sizes of the results, by name, that no given array has.
+        given: the fields other than results, by name; a CSR matrix is values, columns and offsets.
 
     Returns:
-        What was changed in place, and the results, by name.
+        The arrays that are changed in place, and the results, by name.
 
     Raises:
-        TypeError: a field that is missing, or one that there is not.
-        jax.errors.JaxRuntimeError: the call, when it runs, found an array that it does not allow.
+        TypeError: a field is missing, or is not declared.
+        jax.errors.JaxRuntimeError: the running call found an array that it does not allow.
     """
     read, written, aliases, options, real = arranged(name, given, jnp)
     fields = [f for f in CALLS[name] if f.kind in ("INOUT", "OUT")]
@@ -96,9 +97,9 @@ def call(name: str, /, *, vmap_method: str = "sequential", sizes=None, **given: 
 
 
 def varying_like(tree: Any, given: Any) -> Any:
-    """The arrays of a tree, varying over the axes of a mesh as those of `given` do in shard_map.
+    """The arrays of a tree, made to vary over the axes of a mesh as those of `given` do in shard_map.
 
-    Where a loop begins with constants they vary over none, and what comes of a step does.
+    The constants that a loop begins with vary over no axis, while the results of its steps do.
     """
     if not _in_shard_map():
         return tree
@@ -111,7 +112,7 @@ def _in_shard_map() -> bool:
 
 
 def varying_results(out: list[jax.ShapeDtypeStruct], read: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
-    """The results of a call: in shard_map they vary over the axes of the mesh as the arguments do."""
+    """The results of a call, made to vary in shard_map over the axes of the mesh as the arguments do."""
     if not _in_shard_map():
         return out
     return jax.eval_shape(
@@ -121,7 +122,7 @@ def varying_results(out: list[jax.ShapeDtypeStruct], read: Sequence[Any]) -> lis
 
 
 def _sizes(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The sizes that the arrays of a call tell; the kernel says where they disagree."""
+    """The sizes that the arrays of a call have, by name; the kernel reports where arrays disagree."""
     known: dict[str, Any] = {}
     for field in CALLS[name]:
         if field.kind == "OPTION":

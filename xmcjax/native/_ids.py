@@ -1,4 +1,4 @@
-"""What the C++ kernels know by a number: ``ids.def`` makes the numbers of C++ and those of Python."""
+"""Names that the C++ kernels know by a number: ``ids.def`` defines the numbers for C++ and for Python."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LISTS = _lists()
 
 
 def number(kind: str, name: str) -> int:
-    """Of a loss, penalty, formulation, set or kind of features in the C++ kernels.
+    """The number of a loss, penalty, formulation, set or kind of features in the C++ kernels.
 
     Raises:
-        ImportError: the list of its kind does not have it.
+        ImportError: the list of that kind lacks the name.
     """
     if name not in LISTS[kind]:
         known = ", ".join(LISTS[kind])
@@ -33,5 +33,5 @@ def number(kind: str, name: str) -> int:
 
 
 def text() -> str:
-    """All lists, as the library tells those that it was built with."""
+    """All lists as a text, in the form in which the library returns the lists it was built with."""
     return "".join(f"{kind} {name}\n" for kind, names in LISTS.items() for name in names)

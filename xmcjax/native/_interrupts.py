@@ -1,8 +1,8 @@
-"""Native calls that Ctrl-C, and any other signal whose Python handler raises, ends within a moment.
+"""Interrupting native calls: Ctrl-C, and any other signal whose Python handler raises, ends them in a moment.
 
-Python runs signal handlers between its own instructions, and so not before a native call returns. A call
-that the main thread makes through ctypes therefore has Python look for signals itself now and then
-(native/core/interrupt.h). No signal handler is installed: one that does not raise runs, and the call goes on.
+Python runs signal handlers between its own instructions, so not before a native call returns. Therefore a
+call that the main thread makes through ctypes lets Python look for signals now and then
+(native/core/interrupt.h). No signal handler is installed: if a handler does not raise, the call goes on.
 Threads stop their calls by a :class:`StopFlag`; for calls that XLA makes see :mod:`xmcjax.native._awaited`.
 """
 
@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Iterator
 
-# How a call ended, of native/interface/guard.h.
+# How a call ended, numbered as in native/interface/guard.h.
 _DONE, _NO_MEMORY, _INTERRUPTED, _, _UNKNOWN_ID, _BAD_ARGUMENT = range(6)
 _loaded: ctypes.CDLL | None = None
 
@@ -24,7 +24,7 @@ class Interrupted(Exception):
 
 
 def prepare(library: ctypes.CDLL) -> None:
-    """Tells the library, which has just been loaded, how it asks Python for signals."""
+    """Gives the library, which has just been loaded, the function by which it asks Python for signals."""
     global _loaded
     _loaded = library
     api = [
@@ -37,7 +37,7 @@ def prepare(library: ctypes.CDLL) -> None:
         library.xmcjax_python(*api, ctypes.c_uint64(main or 0))
 
     tell()
-    os.register_at_fork(after_in_child=tell)  # where the thread that forked is the main one
+    os.register_at_fork(after_in_child=tell)  # in a child the thread that forked is the main thread
 
 
 def loaded() -> ctypes.CDLL | None:
@@ -46,15 +46,15 @@ def loaded() -> ctypes.CDLL | None:
 
 
 def check(ended: int, memory: str, message: str = "") -> None:
-    """Raises what a native call that returns how it ended calls for.
+    """Raises the error that the return value of a native call stands for.
 
     Args:
-        ended: what it returned.
+        ended: the return value, which says how the call ended.
         memory: what there was no memory for.
         message: what was wrong with an argument.
 
     Raises:
-        MemoryError: there was none.
+        MemoryError: there was not enough memory.
         ValueError: an argument was wrong.
         Interrupted: the flag of this thread was set.
         BaseException: what a signal handler raised, KeyboardInterrupt as a rule.
@@ -77,33 +77,33 @@ def check(ended: int, memory: str, message: str = "") -> None:
 
 
 def raise_pending() -> None:
-    """Raises what a signal handler raised within a call, if one did."""
+    """Raises the exception that a signal handler raised within a call, if any."""
     if _loaded is None:
         return
     raised = (ctypes.c_void_p * 3)()
     _loaded.xmcjax_take_raised(raised)
     if raised[0]:
-        # returns with the exception set, which ctypes looks for after every function of Python
+        # sets the exception, which ctypes raises when this function of Python returns
         ctypes.pythonapi.PyErr_Restore(*map(ctypes.c_void_p, raised))
 
 
 class StopFlag:
-    """Ends the native calls of the threads that heed it, from any thread."""
+    """A flag by which any thread ends the native calls of the threads that heed it."""
 
     def __init__(self):
         self._flag = ctypes.c_int32(0)
 
     def set(self) -> None:
-        """Calls that are under way end within a moment, and so does every later one."""
+        """Ends the calls that are under way within a moment, and every later call."""
         self._flag.value = 1
 
     def is_set(self) -> bool:
-        """Whether it has been set."""
+        """Whether the flag has been set."""
         return bool(self._flag.value)
 
     @contextlib.contextmanager
     def heeded(self) -> Iterator[None]:
-        """Native calls of this thread raise :class:`Interrupted` when the flag is set."""
+        """A context in which native calls of this thread raise :class:`Interrupted` when the flag is set."""
         library = _loaded
         if library is None:
             yield

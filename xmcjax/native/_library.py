@@ -1,11 +1,11 @@
 """Finds and loads the shared library with the C++ kernels.
 
-It lies beside the modules of the package. A source tree has none: there the kernels of an installed xmcjax
-are used that has the same version, the same ABI and was built from the same C++ sources, by their hash.
+The library is beside the modules of the package. A source tree has none: there the library of an installed
+xmcjax is used, if it has the same version, the same ABI and the same hash of its C++ sources.
 
-Where there is no library, twins in plain JAX and Python do the work: the first that does says so in a
-:class:`PerformanceWarning`. A library that is there but cannot be loaded, or has another ABI, is an
-ImportError. ``XMCJAX_NATIVE=0`` asks for the twins, without a warning; ``XMCJAX_REQUIRE_NATIVE=1`` makes the
+Where there is no library, twins in plain JAX and Python do the work; the first use of one gives a
+:class:`PerformanceWarning`. A library that is there but cannot be loaded, or has another ABI, raises
+ImportError. ``XMCJAX_NATIVE=0`` selects the twins, without a warning; ``XMCJAX_REQUIRE_NATIVE=1`` makes the
 absence of the library an error.
 """
 
@@ -28,7 +28,7 @@ SLOWER = "training is about ten times slower, that of SVMs and reading text a hu
 
 
 class PerformanceWarning(UserWarning):
-    """Plain JAX and Python do the work of C++ kernels, which are not there."""
+    """Plain JAX and Python do the work of the C++ kernels, which are missing."""
 
 
 def switched_off() -> bool:
@@ -55,9 +55,9 @@ def load_library() -> ctypes.CDLL | None:
 
 
 def library_path() -> str:
-    """Of the loaded library."""
+    """The path of the loaded library."""
     library = load_library()
-    assert library is not None  # the caller has seen that it is there
+    assert library is not None  # the caller has checked this
     return library._name
 
 
@@ -74,13 +74,13 @@ def sources() -> str | None:
 
 
 def absence() -> str:
-    """Why there is no library, and what to do about it; "" where there is one."""
+    """Why there is no library, and what to do about that; "" where there is one."""
     return _find()[1]
 
 
 @functools.cache
 def warn_of_twins() -> None:
-    """Says once that the twins are slower than the kernels would be, unless they were asked for."""
+    """Warns once that the twins are slower than the kernels would be, unless the user selected the twins."""
     if not switched_off():
         warnings.warn(
             f"xmcjax works without its C++ kernels: {SLOWER}. {absence()} (XMCJAX_NATIVE=0 says that "
@@ -92,7 +92,7 @@ def warn_of_twins() -> None:
 
 @functools.cache
 def _find() -> tuple[ctypes.CDLL | None, str]:
-    """The library, or None and :func:`absence`."""
+    """(library, ""), or (None, the text of :func:`absence`)."""
     import xmcjax.native
 
     folders = [Path(folder) for folder in xmcjax.native.__path__]
@@ -150,14 +150,14 @@ def _installed_for(tree: Path) -> tuple[ctypes.CDLL | None, str]:
 
 
 def _hash_of(library: ctypes.CDLL) -> str:
-    """Of the sources that it was built from; "" of a library that does not tell."""
+    """The hash of the sources that a library was built from; "" if the library does not know it."""
     if not hasattr(library, "xmcjax_sources"):
         return ""
     return _told(library.xmcjax_sources)
 
 
 def _told(function) -> str:
-    """What a function of the library that returns a text says."""
+    """The text that a function of the library returns."""
     function.restype = ctypes.c_char_p
     return function().decode()
 

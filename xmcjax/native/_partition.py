@@ -1,8 +1,8 @@
 """How XLA splits a native call over the devices of a mesh: by its rows, which do not depend on each other.
 
-Without it XLA gathers the whole array on every device and leaves the result there. In ``shard_map`` the call
-is a device's own already; explicit axes of a mesh, which are part of the type of an array, become that in
-:func:`by_rows`.
+Without this, XLA gathers the whole array on every device and leaves the result there. In ``shard_map`` each
+device makes its own call anyway. For explicit axes of a mesh, which are part of the type of an array,
+:func:`by_rows` uses a ``shard_map``.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 def over_rows(
     call: Callable, *, entries: Sequence[bool], results: int, rows: Sequence[str] = ("m",)
 ) -> Callable:
-    """The same function, split by its batch axes.
+    """The function `call`, split by its batch axes.
 
     Args:
-        call: (b [..., m], further arrays) -> (arrays of rows, by default one [..., m], and `results` arrays
-            [...]).
-        entries: of each further array, whether it is [..., m], a number per entry, or [...].
-        results: how many.
-        rows: of each of the arrays of rows the name of its last axis, "m" where it is b's.
+        call: function (b [..., m], further arrays) -> (arrays of rows, by default one [..., m], and `results`
+            arrays [...]).
+        entries: for each further array, whether it has a number per entry, [..., m], or one per row, [...].
+        results: how many arrays [...] the function returns.
+        rows: for each returned array of rows the name of its last axis, "m" if it is that of b.
     """
     made = len(rows) + results
 
     def shardings(arguments):
-        """(mesh, those of the arguments, those of the results): as b's, with whole rows."""
+        """(mesh, shardings of the arguments, of the results): those of b, but rows are never split."""
         given = arguments[0].sharding
         batch = [None] * (len(arguments[0].shape) - 1)
         if isinstance(given, NamedSharding):
             mesh, spec = given.mesh, tuple(given.spec)[: len(batch)]
             batch[: len(spec)] = spec
-        else:  # the arguments lie on several meshes: every device has all rows
+        else:  # b has no named sharding, as arguments on several meshes: every device gets all rows
             mesh = Mesh(np.array(list(given.device_set)), "devices")
         whole, one = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((*batch, None), batch))
         taken = (whole, *[whole if each else one for each in entries])
@@ -49,7 +49,7 @@ def over_rows(
         mesh, taken, given = shardings(arguments)
         return mesh, call, given, taken
 
-    # custom_partitioning has no rule for vmap: the new axis is one more of the batch.
+    # custom_partitioning has no rule for vmap: here the new axis becomes another batch axis.
     @custom_vmap
     def split(*arguments):
         return partitioned(*arguments)
@@ -68,7 +68,7 @@ def over_rows(
         need_replication_factors=tuple(dict.fromkeys(("m", *rows))),
     )
 
-    # where vmap adds an explicit axis of a mesh, each device makes the call for its own rows
+    # if vmap adds an explicit axis of a mesh, each device makes the call for its own rows
     @custom_vmap
     def own(*arguments):
         return call(*arguments)
@@ -86,7 +86,7 @@ def over_rows(
 
 
 def _full(size: int, batched, arguments) -> list[jax.Array]:
-    """The arguments of a function that vmap maps, each with the axis of that size."""
+    """The arguments of a function that vmap maps, each with the mapped axis, whose length is `size`."""
     pairs = zip(arguments, batched, strict=True)
     return [a if has else jnp.broadcast_to(a, (size, *a.shape)) for a, has in pairs]
 
@@ -103,11 +103,11 @@ def by_rows(
     Args:
         project: returns an array [..., m], or a tuple of arrays of rows and `results` arrays [...].
         b, numbers: its arguments.
-        results: None for an array alone.
-        rows: of each of the arrays of rows the name of its last axis, as in :func:`over_rows`.
+        results: how many arrays [...] there are; None if `project` returns a single array.
+        rows: for each array of rows the name of its last axis, as in :func:`over_rows`.
 
-    Where b or a number is sharded over explicit axes, each device projects its own rows in a ``shard_map``
-    over these axes. Elsewhere, and in a ``shard_map``, nothing is done: the compiler splits the rows.
+    If b or a number is sharded over explicit axes, each device projects its own rows in a ``shard_map`` over
+    these axes. Otherwise, and within a ``shard_map``, nothing is done here: the compiler splits the rows.
     """
     shardings = [jax.typeof(array).sharding for array in (b, *numbers)]
     if not any(axis is not None for sharding in shardings for axis in sharding.spec):

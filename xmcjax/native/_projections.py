@@ -1,6 +1,6 @@
 """The projections as JAX functions: the calls for a CPU, and the kernels of xmcjax-cuda of the same names.
 
-The latter read a vector once and write it once where it is short.
+The CUDA kernels read a short vector once and write it once.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from xmcjax.native._cuda import cuda_available, cuda_call
 from xmcjax.native._partition import over_rows
 from xmcjax.native._schema import CALLS
 
-# A block reads a vector that is longer than its registers in each pass: with a few of them a device is idle.
+# Fewer than _FEW vectors of more than _LONG entries are left to plain JAX: a CUDA block reads a vector that
+# exceeds its registers in each pass, and with so few blocks the device would be mostly idle.
 _LONG, _FEW = 1 << 20, 32
-# Entries are counted in float32.
+# The most entries of a vector: the kernels count entries in float32.
 _LONGEST = 1 << 24
 
 
 def projections_by_kernel(shape: tuple[int, ...]) -> bool:
-    """Whether vectors [..., m] are projected by those of xmcjax-cuda where this is traced for a GPU.
+    """Whether a program for a GPU projects vectors [..., m] by the kernels of xmcjax-cuda.
 
-    A few very long ones are not, of which plain JAX gives each a whole device.
+    It does not for a few very long vectors: plain JAX uses the whole device for each of them.
     """
     *batch, m = shape
     fits = m <= _LONG or (math.prod(batch) >= _FEW and m <= _LONGEST)
@@ -36,7 +37,7 @@ def projections_by_kernel(shape: tuple[int, ...]) -> bool:
 
 @functools.cache
 def projection(name: str, platform: str, **options: Any) -> Callable:
-    """(b [..., m], its numbers) -> the results of a projection, which XLA may split by rows.
+    """The function (b [..., m], its numbers) -> the results of a projection, which XLA may split by rows.
 
     Args:
         name: of the call of ``interface/calls.def``.
@@ -47,7 +48,7 @@ def projection(name: str, platform: str, **options: Any) -> Callable:
     results = sum(field.kind == "OUT" for field in CALLS[name]) - 1
 
     def made(b, *given):
-        # in shard_map they have to vary over the axes of a mesh as b does
+        # in shard_map the numbers have to vary over the axes of a mesh as b does
         heads = (b if number.ndim == b.ndim else b[..., 0] for number in given)
         arrays = b, *(jnp.where(head == head, a, a) for head, a in zip(heads, given, strict=True))
         how: dict[str, Any] = dict(vmap_method="broadcast_all", **options)

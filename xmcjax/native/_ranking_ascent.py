@@ -11,10 +11,10 @@ class RankingAscent(Advancing):
     """Coordinate ascent of the multi-label SVM. ``alpha`` has signs: W = Xᵀ α.
 
     Args:
-        X, seed, threads: of the other methods.
+        X, seed, threads: as in :class:`DualPoint`.
         labels: CSR [n, L], each stored entry a label of its row, ascending in a row and none twice.
         cost: weights C of the losses of the rows, from 0, [n]; or one number.
-        dense: whether to multiply rows of all features rather than of those that are not zero.
+        dense: whether to multiply rows as dense vectors instead of by their non-zeros.
     """
 
     def __init__(self, X, labels, cost, *, dense: bool = False, seed: int = 0, threads: int = 1):

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 _FOLDER = Path(__file__).with_name("interface")
-# The macros of fields, with the type of those that do not say it; a CSR matrix is three arrays.
+# The macros whose fields do not state a type, with that type; a CSR field is three arrays.
 _TYPES = {
     **{"CSR": "real", "EACH": "real", "PLACES": "int32_t", "OPTION": "int64_t", "ID": "int64_t"},
     **dict.fromkeys(("IN", "NUMBER", "INOUT", "OUT")),
 }
-#: The kinds of the other arrays that a caller gives.
+#: The kinds of arrays that a caller gives, beside CSR matrices.
 ARRAYS = ("IN", "PLACES", "EACH", "INOUT")
 
 
@@ -22,11 +22,11 @@ class Field(NamedTuple):
     kind: str  #: the name of its macro
     name: str
     type: str  #: "real", or the type in C++
-    sizes: tuple[str, ...]  #: of a CSR matrix those of its offsets
+    sizes: tuple[str, ...]  #: of the array; for a CSR matrix, of its offsets
 
 
 def _declarations(name: str) -> str:
-    """A file of declarations, with those that it includes in their place."""
+    """The text of a file of declarations, with included files inserted."""
     text = (_FOLDER / name).read_text("utf-8")
     return re.sub(
         r'^#include "interface/(\w+\.def)"$', lambda m: _declarations(m[1]), text, flags=re.MULTILINE
@@ -46,18 +46,18 @@ def _declared() -> tuple[dict[str, list[Field]], set[str]]:
         elif kind in _TYPES:
             type_ = _TYPES[kind] or words.pop(0)
             name = words.pop(0)
-            if kind in ("PLACES", "ID"):  # their bounds
+            if kind in ("PLACES", "ID"):  # drops the words that state their bounds
                 del words[: 1 if kind == "PLACES" else 2]
             fields.append(Field(kind, name, type_, tuple(filter(None, words))))
     return calls, methods
 
 
-#: The fields of each call, in their order, and the calls on a handle, which are no targets of XLA.
+#: CALLS: the fields of each call, in order. METHODS: the names of calls on a handle, which XLA does not make.
 CALLS, METHODS = _declared()
 
 
 def text() -> str:
-    """All declarations, as the library tells those that it was built with."""
+    """All declarations, in the form in which the library returns those it was built with."""
     lines = []
     for name, fields in CALLS.items():
         lines.append(f"{'METHOD' if name in METHODS else 'CALL'} {name}")

@@ -1,4 +1,4 @@
-"""Coordinate ascent that looks for itself when to go on: of one against the rest."""
+"""One-vs-rest coordinate ascent, which decides itself when to check its gap and when to stop."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Advanced(NamedTuple):
     """How far `SeparateAscent` or `RankingAscent` has come."""
 
     found: Assessment
-    passes: float  #: over all rows, made since the start; where each class is a problem those of the slowest
+    passes: float  #: over all rows, since the start; the most of any class where each class is a problem
     left_out: float  #: share of the rows that the last sweeps left out
     running: bool  #: whether it could go on
 
 
 class Ends(NamedTuple):
-    """The same label by label, each [L]."""
+    """How far each label has come; arrays [L]."""
 
     primal: np.ndarray
     gap: np.ndarray  #: primal − dual
@@ -30,12 +30,12 @@ class Ends(NamedTuple):
 
 class Advancing(DualPoint):
     def advance(self, tolerance: float, passes: float, shrink: bool = True) -> Advanced:
-        """Goes on until the gap, of one against the rest that of each class, is at most `tolerance` of P.
+        """Goes on until the gap is at most `tolerance` times P; in one-vs-rest, that of each class.
 
         Args:
             tolerance: of the relative gap.
-            passes: over the rows, made at most, of each class; 0 only looks.
-            shrink: whether sweeps leave out rows that have little of the gap.
+            passes: the most passes over the rows, per class; 0 only computes the gap.
+            shrink: whether sweeps leave out rows with a small part of the gap.
         """
         found = np.zeros(6)
         self._call("advance", tolerance=tolerance, passes=passes, shrink=shrink, found=found)
@@ -44,21 +44,22 @@ class Advancing(DualPoint):
 
 
 class SeparateAscent(Advancing):
-    """Coordinate ascent of one against the rest, each label to the end of its own.
+    """One-vs-rest coordinate ascent, where each label ends on its own.
 
     Args:
-        X, formulation, seed, threads: of the other methods; "ovr" or "ovr_squared".
+        X, seed, threads: as in :class:`DualPoint`.
+        formulation: "ovr" or "ovr_squared".
         labels: CSC [n, L], each stored entry a label of its row, rows ascending in a column and none twice.
         cost: weights C of the losses of the rows, above 0, [n]; or one number.
-        positive, negative: factors of them for rows with and without each label, above 0, [L]; None for ones.
-        dense: whether to multiply rows of all features rather than of those that are not zero.
+        positive, negative: factors of `cost` for rows with and without each label, above 0, [L]; None for 1.
+        dense: whether to multiply rows as dense vectors instead of by their non-zeros.
         free: whether the last feature, which has the same value in all rows, is a bias without a penalty.
             A value of a third of the length of the rows is best.
-        numbers: of the labels, by which each has a random order of its own, [L]; None for 0 … L−1.
-        of: labels of the problem that these are some of: with many, they start from the optimum without
-            labels. None for L. With `numbers` and `of` a label comes out equal to the bit, whatever the
-            others are.
-        classes: first and last + 1 of the labels that this process of several has; None for all.
+        numbers: numbers of the labels, which seed the random order of each, [L]; None for 0 … L−1.
+        of: how many labels the whole problem has, of which these are some; None for L. If it has many, they
+            start from the optimum without labels. With `numbers` and `of` the result of a label is equal to
+            the bit, whatever the other labels are.
+        classes: first and last + 1 of the labels of this process, if there are several; None for all.
     """
 
     def __init__(
@@ -104,14 +105,14 @@ class SeparateAscent(Advancing):
 
     @classmethod
     def of_classes(cls, X, y, m: int, formulation: str, C: np.ndarray | float, **options) -> SeparateAscent:
-        """That of a multi-class problem, whose classes y, 0 … m−1, are the labels."""
+        """The ascent of a multi-class problem, whose classes y, 0 … m−1, are the labels."""
         rows = np.argsort(y, kind="stable").astype(np.int32)
         ends = np.concatenate([[0], np.cumsum(np.bincount(y, minlength=m))])
         labels = sp.csc_array((np.ones(len(y), np.int8), rows, ends), shape=(len(y), m))
         return cls(X, labels, formulation, C, **options)
 
     def ended(self) -> Ends:
-        """Where each label is."""
+        """How far each label has come."""
         first, last = self._classes
         found = Ends(*(np.zeros(last - first) for _ in Ends._fields))
         self._call("ended", **found._asdict())

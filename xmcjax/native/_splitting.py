@@ -8,10 +8,10 @@ from xmcjax.native._dual_point import DualPoint
 
 
 class Splitting(DualPoint):
-    """A step of the alternating direction method of multipliers for Lee-Lin-Wahba, in two halves.
+    """An ADMM step for Lee-Lin-Wahba, in two halves.
 
-    Between them the caller solves a dense system, S x = `right` or (I + ρ XXᵀ) x = `right`. ``weights`` and
-    ``alpha`` are those that were kept last; setting ``alpha`` sets what :meth:`begin` starts from.
+    Between the halves the caller solves a dense system, S x = `right` or (I + ρ XXᵀ) x = `right`. ``weights``
+    and ``alpha`` are those that were kept last; setting ``alpha`` sets the start of :meth:`begin`.
 
     Attributes:
         size: of the dense system.
@@ -23,10 +23,10 @@ class Splitting(DualPoint):
     right: np.ndarray
 
     def eliminate(self, most: int) -> int:
-        """Orders the features for a factor of I + ρ XᵀX.
+        """Orders the features for a factorisation of I + ρ XᵀX.
 
         Returns:
-            The entries of its sparse part, `most` or few more; ``size`` is that of the dense part.
+            The entries of the factor's sparse part, `most` or few more; ``size`` is that of the dense part.
         """
         dense, entries = np.zeros((), np.int64), np.zeros((), np.int64)
         self._call("eliminate", most=most, dense=dense, entries=entries)
@@ -34,12 +34,12 @@ class Splitting(DualPoint):
         return int(entries)
 
     def by_rows(self) -> None:
-        """Takes the form with inner products of rows."""
+        """Chooses the form of the system with inner products of rows."""
         self._call("by_rows")
         self.size = self.shape[0]
 
     def factor(self, rho: float) -> np.ndarray:
-        """Makes the factor; returns S [size, size], of which the lower half counts."""
+        """Makes the factor; returns S [size, size], of which only the lower half counts."""
         S = np.zeros((self.size, self.size))
         self._call("factor", rho=rho, dense=S)
         return S
@@ -53,7 +53,7 @@ class Splitting(DualPoint):
         return variables, scores
 
     def look(self, rho: float, relaxed: float, keep: bool) -> list[float]:
-        """The first half; fills ``right``.
+        """The first half of a step; fills ``right``.
 
         Returns:
             Σ max(0, gain), Σ α⁺, ‖W‖², ‖weights(α⁺)‖² and ‖α⁺ − α‖².
@@ -63,7 +63,7 @@ class Splitting(DualPoint):
         return found.tolist()
 
     def move(self, rho: float, relaxed: float, solution: np.ndarray) -> tuple[float, float]:
-        """The second half.
+        """The second half of a step.
 
         Returns:
             ‖Δ‖², and what the sparse part of a factor adds to Δᵀ(I + ρ XᵀX) Δ.
@@ -74,9 +74,9 @@ class Splitting(DualPoint):
         return step, curved
 
     def keep_weights(self) -> None:
-        """Those of the last look."""
+        """Keeps the weights of the last :meth:`look`."""
         self._call("keep", which=0)
 
     def keep_alpha(self) -> None:
-        """α⁺ of the last look, which was told to keep it."""
+        """Keeps α⁺ of the last :meth:`look`, which must have been called with `keep`."""
         self._call("keep", which=1)

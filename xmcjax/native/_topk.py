@@ -1,7 +1,7 @@
-"""The k largest numbers of each row: by a kernel in CUDA, or by that of the host where there is one for them.
+"""The k largest numbers of each row: by a kernel in CUDA, or by one of the host for float64 values.
 
 XLA's own kernel for a GPU sorts what it reads, and takes some ten times as long as reading takes; for rows of
-less than 1,024 entries XLA sorts all of them. On a CPU it sorts whole rows of float64.
+less than 1,024 entries XLA sorts all of them. On a CPU XLA sorts whole rows of float64.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from xmcjax.native._cuda import MOST_BEST, cuda_available, cuda_topk
 from xmcjax.native._ffi import allowed_here, available_here, call
 from xmcjax.native._partition import by_rows, over_rows
 
-# Entries of a row that the kernel takes.
+# The most entries of a row that the CUDA kernel takes.
 _LONGEST = 1 << 30
-# Of programs that call the kernel.
+# The platform of programs that call the CUDA kernel.
 PLATFORM = "cuda"
 
 
 def topk(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """(The k largest of a [..., m], falling, where they stand), [..., k] and int32 [..., k].
+    """(The k largest of a [..., m], falling, their places), [..., k] and int32 [..., k].
 
-    As :func:`jax.lax.top_k` has them: in XLA's total order, where −0 is below +0 and NaN above ∞, or below −∞
-    where its sign is set; of equal numbers the first ones.
+    The result is that of :func:`jax.lax.top_k`, in XLA's total order: −0 is below +0, and NaN is above ∞, or
+    below −∞ if its sign is set; of equal numbers the first ones.
     """
     if not topk_by_kernel(a, k):
         return _sorted(a, k)
@@ -35,12 +35,12 @@ def topk(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
 
 
 def topk_values(a: jax.Array, k: int, twin: Callable | None = None) -> jax.Array:
-    """The k largest of a [..., m] alone.
+    """The k largest of a [..., m], without their places.
 
     Args:
         a: [..., m].
         k: from 1 to m.
-        twin: (a, k) -> them, where there is no kernel; by XLA otherwise.
+        twin: function (a, k) -> these values, used where there is no kernel; None for that of XLA.
     """
     if twin is None:
         return topk(a, k)[0]
@@ -50,22 +50,22 @@ def topk_values(a: jax.Array, k: int, twin: Callable | None = None) -> jax.Array
 
 
 def topk_by_kernel(a: jax.Array, k: int) -> bool:
-    """Whether a program for a GPU finds them by the kernel."""
+    """Whether a program for a GPU finds the k largest by the CUDA kernel."""
     m = a.shape[-1]
     fits = 1 <= k <= min(MOST_BEST, m) and m <= _LONGEST and a.dtype in (jnp.float32, jnp.float64)
     return fits and cuda_available() and allowed_here()
 
 
 def _values_by_kernel(a: jax.Array) -> bool:
-    """Whether a program for a CPU finds the values by the kernel of the host."""
+    """Whether a program for a CPU finds the k largest values by the kernel of the host."""
     return a.dtype == jnp.float64 and a.shape[-1] < 1 << 31 and available_here()
 
 
 def _sorted(a: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    # XLA recognises the k largest as a sort whose first k entries are taken. A use that takes fewer of them
-    # would merge with it, and sorting the whole row would be a hundred times as slow. Each result has a
-    # barrier of its own: one for both would be given the pair itself, and XLA of jax 0.8 ends the process
-    # where the pair is used whole.
+    # XLA recognises the k largest as a sort whose first k entries are taken. A later slice that takes fewer
+    # of them would merge with this one, so that XLA would sort whole rows, a hundred times as slowly; a
+    # barrier prevents that. Each result has its own barrier: a common one would get the pair itself, and XLA
+    # of jax 0.8 ends the process where the pair is used as a whole.
     values, places = map(jax.lax.optimization_barrier, jax.lax.top_k(a, k))
     return values, places.astype(jnp.int32)
 
@@ -78,9 +78,9 @@ def _without_places(twin: Callable, a: jax.Array, k: int) -> tuple[jax.Array, ja
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
 def _by_kernel(a: jax.Array, k: int, twin: Callable) -> tuple[jax.Array, jax.Array]:
     def found(a):
-        # asked for the rows of a device, whose axes are Manual where those of the mesh are Explicit
+        # asked here, within by_rows: for the rows of a device, Explicit axes of the mesh are Manual
         branches: dict[str, Callable] = {"default": functools.partial(twin, k=k)}
-        if twin is not _sorted and _values_by_kernel(a):  # places are not asked for
+        if twin is not _sorted and _values_by_kernel(a):  # places are not needed
             branches["cpu"] = _over_rows_of_host(k)
         if topk_by_kernel(a, k):
             branches[PLATFORM] = _over_rows(k)
@@ -98,7 +98,7 @@ def _(k, twin, primals, tangents):
 
 @functools.cache
 def _over_rows(k: int) -> Callable:
-    """a -> what the kernel finds, which XLA may split by rows."""
+    """The function a -> the results of the CUDA kernel, which XLA may split by rows."""
 
     def made(a):
         return tuple(cuda_topk(a, k))
@@ -108,7 +108,7 @@ def _over_rows(k: int) -> Callable:
 
 @functools.cache
 def _over_rows_of_host(k: int) -> Callable:
-    """a -> the values that the kernel of the host finds, with places, -1 for those of −∞."""
+    """The function a -> values and places that the kernel of the host finds; the place of −∞ is -1."""
 
     def made(a):
         z = a.reshape(-1, a.shape[-1])
@@ -116,7 +116,7 @@ def _over_rows_of_host(k: int) -> Callable:
             jnp.full((len(z), k), start, kind) for start, kind in ((-jnp.inf, a.dtype), (-1, jnp.int32))
         )
         found = call("best_labels", z=z, first_label=jnp.int32(0), threads=1, scores=scores, best=best)
-        # NaN is nowhere among them
+        # the kernel leaves NaN out: a row with NaN gets NaN in all places
         top = jnp.where(jnp.any(jnp.isnan(z), axis=-1, keepdims=True), jnp.nan, found["scores"])
         return tuple(each.reshape(*a.shape[:-1], k) for each in (top, found["best"]))
 

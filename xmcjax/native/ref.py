@@ -18,9 +18,9 @@ from xmcjax.native._ffi import varying_like
 @functools.partial(jax.jit, static_argnums=4)
 def csr_matmat(value, column, row, V, n: int):
     """X V, [n, B]."""
-    V = jnp.asarray(V)  # an array of NumPy cannot be looked up by what is traced
+    V = jnp.asarray(V)  # traced indices cannot index an array of NumPy
     nothing = jnp.zeros((n, V.shape[1]), value.dtype)
-    if 0 in (n, V.shape[0]):  # no row, or no column, that an entry could be in
+    if 0 in (n, V.shape[0]):  # there is no row, or no column, for an entry
         return nothing
 
     def add(out, entries):
@@ -42,9 +42,9 @@ def csr_gram_matmat(value, column, row, D, V, n: int):
 
 
 def solve_rows(t, s, total, u, chosen, add=lambda x: x):
-    """log p + s p = t − ν, Σ p = total in each row, over its chosen entries.
+    """Solves log p + s p = t − ν, Σ p = total in each row, over its chosen entries.
 
-    Newton's method in p and ν together; see solve_row of native/softmax/simd_softmax.cc.
+    By Newton's method in p and ν together; see solve_row of native/softmax/simd_softmax.cc.
 
     Args:
         t: [n, K].
@@ -55,7 +55,7 @@ def solve_rows(t, s, total, u, chosen, add=lambda x: x):
         add: the sum over the devices that share a row.
 
     Returns:
-        (log p, steps of each row; 0 where it was not solved).
+        (log p, number of steps of each row; 0 for a row that was not solved).
     """
     s, total = s[:, None], total[:, None]
 
