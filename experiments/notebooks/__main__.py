@@ -22,7 +22,7 @@ from experiments.notebooks import _links
 from experiments.notebooks._convert import FOLDER, NAMES, introduction, notebook, text
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# What the cells need beyond the package; where it is missing the notebook is left out.
+# Packages that the cells of a notebook need beyond xmcjax; if one is missing, the notebook is left out.
 NEEDS = {"topk_in_a_network": ("flax", "equinox")}
 
 
@@ -92,14 +92,14 @@ def index(names: list[str]) -> str:
 
 
 def write(path: Path, content: str) -> None:
-    """As a whole or not at all."""
+    """Writes a file completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         file.write(content.encode())
 
 
 def run(options: Options) -> list[str]:
-    """Executes or writes what is asked for; the sentences of those that failed."""
+    """Executes or writes the notebooks. Returns a sentence for each notebook that failed."""
     names = options.name or NAMES
     for name in names:
         if name not in NAMES:

@@ -1,4 +1,4 @@
-"""From a script in cells to a notebook without outputs, the same bytes each time."""
+"""Converts a script in cells to a notebook without outputs, with the same bytes each time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = (
 
 
 def notebook(name: str, folder: Path = FOLDER) -> Any:
-    """The cells of a script; their ids are their places, and of the metadata those of the script are kept."""
+    """The notebook of a script; ids of cells are their places, and only the script's metadata are kept."""
     import jupytext
 
     made = jupytext.reads((folder / f"{name}.py").read_text(), fmt="py:percent")

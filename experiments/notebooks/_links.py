@@ -1,7 +1,7 @@
 """Where the notebooks are opened: files of the repository, and Colab once the repository has an address.
 
-The address stands in one place, ``Repository`` of ``[project.urls]`` in pyproject.toml. While there is none,
-no link to Colab is made anywhere.
+The address is only in ``Repository`` of ``[project.urls]`` in pyproject.toml. While it is missing, no link to
+Colab is made anywhere.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ BEGIN, END = "<!-- notebooks -->\n", "<!-- end of notebooks -->"
 
 
 def repository(pyproject: Path = ROOT / "pyproject.toml") -> str:
-    """The address of the repository without a slash at its end; nothing where pyproject.toml has none.
+    """The address of the repository without a slash at its end; "" where pyproject.toml has none.
 
     Raises:
-        ValueError: what stands there is no address.
+        ValueError: the entry is no address.
     """
     urls = tomllib.loads(pyproject.read_text())["project"].get("urls", {})
     address = urls.get("Repository", "").rstrip("/").removesuffix(".git")
@@ -32,7 +32,7 @@ def repository(pyproject: Path = ROOT / "pyproject.toml") -> str:
 
 
 def in_colab(name: str, address: str) -> str:
-    """The address at which Colab opens a notebook; nothing for a repository that is not on GitHub."""
+    """The address at which Colab opens a notebook; "" for a repository that is not on GitHub."""
     owner = address.removeprefix("https://github.com/")
     if owner == address:
         return ""
@@ -41,7 +41,7 @@ def in_colab(name: str, address: str) -> str:
 
 
 def title(name: str) -> str:
-    """Of a notebook, from its first cell."""
+    """The title of a notebook, from its first cell."""
     return notebook(name).cells[0].source.partition("\n")[0].removeprefix("# ")
 
 
@@ -49,7 +49,7 @@ def with_list(page: str, address: str) -> str:
     """README.md with its list of notebooks made anew, each with its link to Colab where there is one.
 
     Raises:
-        ValueError: the page has no place for it.
+        ValueError: the page has no place for the list.
     """
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -63,7 +63,7 @@ def with_list(page: str, address: str) -> str:
 
 
 def line_on_page(name: str, address: str) -> str:
-    """What stands under the title of a notebook's page on the site, in MyST."""
+    """The line under the title of a notebook's page on the site, in MyST."""
     colab = in_colab(name, address)
     parts = [f"[Open in Colab]({colab})"] if colab else []
     file = f"/../{(FOLDER / name).relative_to(ROOT)}"

@@ -64,7 +64,7 @@ class Options:
 
 
 def run(options: Options) -> dict:
-    """Runs the studies of the items: by study, how it ended, and its seconds."""
+    """Runs the studies of the items. Returns, by study, how it ended and its seconds."""
     chosen = items(options.papers, options.item)
     with tempfile.TemporaryDirectory() as programs:
         environment = rehearsal(os.environ, Path(programs)) if options.small else None
@@ -73,7 +73,7 @@ def run(options: Options) -> dict:
 
 
 def _ended(options: Options, chosen: Sequence[Item], environment: dict[str, str] | None) -> dict[str, dict]:
-    """By study, how it ended, and its seconds."""
+    """Runs studies; by study, how it ended and its seconds."""
     ended = {}
     for study in dict.fromkeys(item.study for item in chosen if item.study is not None):
         flags = ["--small"] * options.small + ["--full"] * options.full
@@ -97,7 +97,7 @@ def keep(options: Options, result: dict) -> None:
 
 
 def write_pages() -> None:
-    """docs/papers, from the list of items and the results."""
+    """Writes docs/papers from the list of items and the results."""
     for name, text in _pages.pages().items():
         _report.write_text(ROOT / "docs" / "papers" / name, text)
 
@@ -124,7 +124,7 @@ def markdown(result: dict, out: Path) -> str:
 def main() -> None:
     """Reads the options, runs, writes the results.
 
-    Exits with status 2 for an item that there is not, and with 1 where a study failed.
+    Exits with status 2 for an unknown item, and with 1 where a study failed.
     """
     options = tyro.cli(Options, description=__doc__)
     if options.pages:

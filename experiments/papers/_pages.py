@@ -13,15 +13,16 @@ from experiments.papers._sources import ROOT, result_name, sources
 from experiments.papers.catalogue import ITEMS, Item
 from experiments.papers.titles import PAPERS, STATUSES
 
-#: Of results that stand in the pages.
+#: The folder of the results that the pages show.
 RESULTS = ROOT / "experiments" / "results"
-# See `numbers_of`. No program can tell whether a sentence is true of a table, but when to read it again.
+# The hashes of `numbers_of` for which remarks were last read. A program cannot tell whether a sentence is
+# true of a table, but it can tell when to read the sentence again.
 _READ = ROOT / "experiments" / "papers" / "remarks_read.json"
 _MADE_BY = "`python -m experiments.papers --pages`"
 
 
 def pages() -> dict[str, str]:
-    """By the name of the file, its text."""
+    """The text of each page, by the name of its file."""
     texts = {"index.md": index()}
     for paper in PAPERS:
         studies = [study for study in _studies(paper) if result_of(study).exists()]
@@ -36,18 +37,18 @@ def result_of(study: str) -> Path:
 
 
 def remarks_read() -> dict[str, str]:
-    """By paper, of which results its remarks were last read."""
+    """For each paper, the hash of the results with which its remarks were last compared."""
     return json.loads(_READ.read_text())
 
 
 def read_remarks(papers: tuple[str, ...]) -> None:
-    """Notes that the remarks on these papers say what their results of today say."""
+    """Notes that the remarks on these papers agree with their present results."""
     read = remarks_read() | {paper: numbers_of(paper) for paper in papers or PAPERS}
     _report.write_text(_READ, json.dumps(dict(sorted(read.items())), indent=1) + "\n")
 
 
 def numbers_of(paper: str) -> str:
-    """Of all results of a paper, without what made them."""
+    """A hash of all results of a paper, without what made them."""
     digest = hashlib.sha256()
     for study in _studies(paper):
         if (path := result_of(study)).exists():
@@ -99,7 +100,7 @@ def index() -> str:
 
 
 def _command(item: Item) -> str:
-    """That makes it alone."""
+    """The command that makes only this item."""
     return "–" if item.study is None else f"`{item.command()}`"
 
 
@@ -113,7 +114,7 @@ def _makers(item: Item) -> str:
 
 
 def _results(paper: str, studies: list[str]) -> str:
-    """The tables and pictures of what was run for the page."""
+    """The tables and pictures of the studies that were run for the page."""
     text = [
         f"# {paper}: {PAPERS[paper].title}",
         "",

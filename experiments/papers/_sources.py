@@ -1,4 +1,4 @@
-"""What a result stands on: a hash of the study and of the parts of the library that it measures."""
+"""A hash of the sources that a result depends on: the study and the parts of the library that it measures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 _CG = ("solvers/_cg.py", "solvers/_plane_search.py")
 _NEWTON = ("lanes", "losses", "inits", "solvers/newton_cg.py", "solvers/_lane_cg.py", *_CG, "native/newton")
-# What every search for dual variables goes through, and the steps for all rows at once.
+# The modules that every search for dual variables uses, and those of the ADMM steps.
 _SEARCH = ("_search", "_certified", "_admm", "_admm_blocks", "_admm_dense", "_admm_sparse", "_formulations")
 _SEARCHED = (*(f"solvers/{name}.py" for name in _SEARCH), "native/dual")
 _DUAL = ("solvers/multiclass_dual", *_SEARCHED)
@@ -27,8 +27,8 @@ _SOFTMAX = (
 _KERNELS = ("solvers/kernel_multinomial", "kernels", "solvers/_cg.py", "solvers/_lbfgs.py")
 _PROJECTIONS = ("projections", "native/projections")
 _BASELINES = ("../experiments/papers/p004/baselines",)
-#: The parts of the library that a study measures, and others of its own beside its module: a result is older
-#: than they are once one of them changes.
+#: For each study, the parts of the library that it measures and its further modules: when one of them
+#: changes, its results are outdated.
 MEASURES = {
     "experiments.papers.p000.starts": (*_NEWTON, "../experiments/_one_vs_all.py"),
     "experiments.papers.p000.figure_2": ("losses",),
@@ -57,14 +57,14 @@ MEASURES = {
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _SUFFIXES = (".py", ".cc", ".h", ".def")
-# What a study says about its result is no part of the hash: a page is written again without a new run.
+# The functions by which a study shows its result are no part of the hash: for them no new run is needed.
 _SHOWN = re.compile(
     r"^(?:def (?:markdown|draw|main)\w*\(|if __name__)[\s\S]*?(?=^\S(?<!\))|\Z)", re.MULTILINE
 )
 
 
 def result_name(study: str) -> str:
-    """Of the files of a study: p002_scaling of experiments.papers.p002.scaling."""
+    """The name of the files of a study: p002_scaling for experiments.papers.p002.scaling."""
     return study.removeprefix("experiments.").removeprefix("papers.").replace(".", "_")
 
 
@@ -75,7 +75,7 @@ def study_of(name: str) -> str | None:
 
 @functools.cache
 def sources(study: str | None) -> str | None:
-    """Of a study of :data:`MEASURES`, without comments, docstrings and layout; None of another module."""
+    """The hash for a study of :data:`MEASURES`, without comments, docstrings and layout; None for others."""
     if study not in MEASURES:
         return None
     digest = hashlib.sha256()
@@ -106,7 +106,7 @@ def _python(text: str) -> str:
 
 
 def _cpp(text: str) -> str:
-    """Without comments and blanks, and the included files in one order: a formatter changes these."""
+    """C++ without comments and blanks, and with sorted includes, which a formatter may reorder."""
     lines = re.sub(r"//[^\n]*|\\$", "", text, flags=re.MULTILINE).splitlines()
     included = sorted(line for line in lines if line.startswith("#include"))
     code = (line for line in lines if not line.startswith("#include"))

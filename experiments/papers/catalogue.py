@@ -1,7 +1,7 @@
 """Every table and figure of the five papers: what makes it here, and how far it is reproduced.
 
-From this list follow what ``python -m experiments.papers`` runs, the map docs/papers/index.md and the tests
-of both. Numbers of tables and figures are those of the papers.
+This list determines what ``python -m experiments.papers`` runs, the map docs/papers/index.md and the tests of
+both. Numbers of tables and figures are those of the papers.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class Item:
 
     Attributes:
         paper: of :data:`experiments.papers.titles.PAPERS`.
-        name: as it is asked for, such as "figure-3".
+        name: the name by which it is asked for, such as "figure-3".
         shows: what the paper shows there.
         status: of :data:`experiments.papers.titles.STATUSES`.
         study: the module that makes it; None where nothing does.
-        output: the file of the study that has it, of the tables NAME.md.
+        output: the file of the study that has the item; for tables it is NAME.md.
         remark: what is missing, what stands in, or why the result differs.
         code: modules of the library that have the algorithm.
     """
@@ -36,7 +36,7 @@ class Item:
     code: str = ""
 
     def command(self, *flags: str) -> str:
-        """That makes it, by the one door."""
+        """The command of :mod:`experiments.papers` that makes the item."""
         return " ".join(["python -m experiments.papers", self.paper, "--item", self.name, *flags])
 
 
@@ -474,10 +474,10 @@ ITEMS = (
 
 
 def items(papers: tuple[str, ...] = (), name: str | None = None) -> list[Item]:
-    """Those of some papers, or of all, with a name, or with any.
+    """The items of some papers, or of all; only those with a name, if one is given.
 
     Raises:
-        ValueError: a paper or a name that there is not.
+        ValueError: an unknown paper or name.
     """
     unknown = [paper for paper in papers if paper not in PAPERS]
     if unknown:

@@ -21,8 +21,8 @@ class Paper:
     Attributes:
         title, authors, year: of the paper.
         page: of docs, with our numbers.
-        full: how long --full takes, and from what that was worked out.
-        first: what the page of our results says first, where they are not the paper's.
+        full: how long --full takes, and how that was estimated.
+        first: the first text on the page of our results, where they are not the paper's.
     """
 
     title: str

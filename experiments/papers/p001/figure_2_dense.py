@@ -57,7 +57,7 @@ def measured(name: str, options: Options) -> dict:
 
 
 def run(options: Options) -> dict:
-    """By set; each is measured as a whole, as its runs go round by turns."""
+    """The rows by set; each set is a single cell, because its runs go round by turns."""
     cells = Cells(options, "p001_figure_2_dense", listed=("sets",))
     found = [
         {"set": name, **cells.get(functools.partial(measured, name, options), set=name)}

@@ -31,7 +31,7 @@ EPOCHS = 10
 FORMULATIONS = {"ww": "Weston-Watkins", "llw": "Lee-Lin-Wahba"}
 C = {"ww": 1.0, "llw": 10.0}
 
-# One of several processes: the seconds of ten epochs over a mesh, and its processor time.
+# The program of one of several processes: it prints seconds of ten epochs over a mesh and its processor time.
 _PROGRAM = """
 import json, sys, time
 import jax
@@ -100,7 +100,7 @@ def on_threads(parts: _multiclass.Parts, formulation: str, threads: int) -> tupl
 
 
 def on_processes(data: str, formulation: str, count: int) -> tuple[float, list[float]]:
-    """The same over a mesh, of the slowest process, and processor seconds of each."""
+    """Seconds of ten epochs over a mesh, of the slowest process, and processor seconds of each process."""
     request = {"set": data, "formulation": formulation, "C": C[formulation], "epochs": EPOCHS}
     environment = {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
     found = _joined.answers([sys.executable, "-c", _PROGRAM], request, count, environment)
@@ -167,7 +167,7 @@ def run(options: Options) -> dict:
         work = functools.partial(training, parts, formulation, 10.0**log_C, order)
         asked = {"formulation": formulation, "log_C": log_C, "order": order}
         times.append(asked | cells.get(work, **asked))
-    # all of it at once, as the runs go round by turns
+    # the speed is a single cell, because its runs go round by turns
     rounds = {name: getattr(options, name) for name in ("threads", "processes", "repeats")}
     found = cells.get(lambda: {"rows": speed(parts, options)}, what="speed", **rounds)
     return {

@@ -27,7 +27,7 @@ from xmcjax.metrics import macro_f1, micro_f1
 NAMES = {"ovr": "OVR", "cs": "CS", "ww": "WW", "llw": "LLW"}
 SCORES = ("error", "micro_f1", "macro_f1", "density")
 TITLES = ("Error", "Micro-F1", "Macro-F1", "Density of W")
-# Of several orders the largest is kept, of other numbers the mean.
+# Numbers whose largest value over the orders is kept; of other numbers the mean is kept.
 WORST = ("gap", "violation")
 
 
@@ -91,12 +91,12 @@ def solve(parts: _multiclass.Parts, formulation: str, C: float, seed: int, optio
 
 
 def held_out(parts: _multiclass.Parts) -> _multiclass.Parts:
-    """A fifth of the training rows as the test part; of a class at least one row stays."""
+    """The set with a fifth of the training rows as test part; each class keeps at least one training row."""
     n = len(parts.y)
     order = np.random.default_rng(0).permutation(n)
     out = np.zeros(n, bool)
     out[order[: n // 5]] = True
-    # the first row of each class in that order stays for training where all would go
+    # of a class whose rows would all be held out, the first one in this order stays for training
     kept = np.bincount(parts.y[~out], minlength=parts.y.max() + 1)
     for i in order:
         if out[i] and not kept[parts.y[i]]:

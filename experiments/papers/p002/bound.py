@@ -12,13 +12,13 @@ import scipy.special
 
 
 def curves(X, y: np.ndarray, lam: float, iterations: int) -> dict[str, list[float]]:
-    """The value after each iteration, of G as "value" and of the bound as "bound".
+    """The values after each iteration: "value" of G, and "bound" of the bound.
 
     Args:
         X: features [n, d], dense or CSR.
         y: classes 0 … K−1, [n].
         lam: λ.
-        iterations: of each.
+        iterations: the most of each run.
     """
     X = X.astype(np.float64)
     classes = int(y.max()) + 1
@@ -52,7 +52,7 @@ def curves(X, y: np.ndarray, lam: float, iterations: int) -> dict[str, list[floa
 
 
 def _start(y: np.ndarray, size: int, classes: int) -> np.ndarray:
-    """W = 0 and the best a there, at which K / (1 + e^a) = 1."""
+    """The start: W = 0 and the best a for it, at which K / (1 + e^a) = 1."""
     return np.concatenate([np.zeros(size), np.full(len(y), np.log(max(classes - 1, 1)))])
 
 

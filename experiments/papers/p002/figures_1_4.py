@@ -149,7 +149,7 @@ def run(options: Options) -> dict:
 
 
 def chosen_lam(errors: dict[str, dict]) -> str:
-    """That of the least error, of equal ones the first."""
+    """The λ with the least error; of equal errors the first."""
     return min(errors, key=lambda lam: errors[lam]["error"])
 
 
@@ -202,7 +202,7 @@ def _one_vs_rest(options: Options, data: str, lam: float) -> dict:
 
 
 def _gaps(found: dict, best: float) -> np.ndarray:
-    # where the rounding of float32 puts G below the optimum the gap is not known
+    # rounding to float32 may put G below the optimum, so that smaller gaps are not known
     return np.maximum(np.asarray(found["value"]) / best - 1, 1e-8)
 
 

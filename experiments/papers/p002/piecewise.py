@@ -70,15 +70,15 @@ class Options(
 def two_terms(pieces: int) -> tuple[np.ndarray, np.ndarray, float]:
     """The best lower bound max_j (s_j x + b_j) of log(1 + e^x): slopes, offsets, and its largest error.
 
-    A tangent begins where the one before is an error below, and ends where it is itself; the error is that at
-    which the last one is x.
+    A tangent begins where the previous one is below the function by the error, and ends where it is itself
+    below by the error. The error is chosen so that the last tangent is x.
     """
 
     def tangents(error: float) -> tuple[list[float], float]:
-        """Where the tangents between 0 and x touch, and where the last of them is the error below."""
+        """Where the tangents between 0 and x touch, and where the last one is below by the error."""
         at, touches = float(np.log(np.expm1(error))), []
         for _ in range(pieces - 2):
-            # a tangent is the error below at its start, which it leaves upwards, and again at its end
+            # a tangent is below by the error at its start, then comes nearer, and is so again at its end
             touches.append(_root(functools.partial(_above, start=at, error=error), at))
             at = _root(functools.partial(_left, touch=touches[-1], error=error), touches[-1])
         return touches, at
@@ -86,7 +86,7 @@ def two_terms(pieces: int) -> tuple[np.ndarray, np.ndarray, float]:
     low, high = 1e-9, float(np.log(2.0))
     for _ in range(HALVINGS):
         error = (low + high) / 2
-        # beyond this point x itself is less than the error below
+        # beyond this point x itself is below by less than the error
         enough = tangents(error)[1] >= -np.log(np.expm1(error))
         low, high = (low, error) if enough else (error, high)
     touch = np.array(tangents(high)[0])
@@ -96,18 +96,18 @@ def two_terms(pieces: int) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 def _above(touch: float, start: float, error: float) -> float:
-    """How far the tangent at `touch` is, at `start`, above what is the error below log(1 + e^x)."""
+    """How far, at `start`, the tangent at `touch` is above log(1 + e^x) minus the error."""
     tangent = np.logaddexp(0, touch) + scipy.special.expit(touch) * (start - touch)
     return tangent - np.logaddexp(0, start) + error
 
 
 def _left(x: float, touch: float, error: float) -> float:
-    """What is left of the error at x, for the tangent at `touch`."""
+    """The error minus the distance, at x, of the tangent at `touch` below log(1 + e^x)."""
     return np.logaddexp(0, touch) + scipy.special.expit(touch) * (x - touch) - np.logaddexp(0, x) + error
 
 
 def _root(falling: Callable[[float], float], start: float) -> float:
-    """Where a function that falls from a value above 0 at `start` is 0; far away where it stays above."""
+    """The zero of a function that falls from a value above 0 at `start`; far away if it stays above 0."""
     stride = 1.0
     while falling(start + stride) > 0:
         stride *= 2
@@ -117,7 +117,7 @@ def _root(falling: Callable[[float], float], start: float) -> float:
 
 
 def upper(Z: np.ndarray, pieces: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of each row of Z a bound from above of log Σ_k e^{z_k}, two terms at a time, and its subgradient."""
+    """An upper bound of log Σ_k e^{z_k} for each row of Z, two terms at a time, and its subgradient."""
     slopes, offsets, error = two_terms(pieces)
     values, parts = [Z[:, k] for k in range(Z.shape[1])], [np.eye(Z.shape[1])[k] for k in range(Z.shape[1])]
     parts = [np.broadcast_to(part, Z.shape) for part in parts]
@@ -136,17 +136,17 @@ def upper(Z: np.ndarray, pieces: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def log10_of_pieces(pieces: int, classes: int) -> float:
-    """log₁₀ of the linear functions whose maximum the bound of a tree is, a power of two of classes."""
+    """log₁₀ of the number of linear functions whose maximum a tree's bound is; classes are a power of two."""
     count = 0.0  # log10 of 1
     for _ in range(int(np.ceil(np.log2(classes)))):
-        # two pieces take one side as it is, the others each pair of both sides
+        # two of the pieces are one side as it is; each other piece combines all pairs of both sides
         both = 2 * count + np.log10(pieces - 2) if pieces > 2 else -np.inf
         count = float(np.logaddexp(np.log(10) * both, np.log(10) * (np.log10(2) + count)) / np.log(10))
     return count
 
 
 def searched(classes: int, options: Options) -> dict:
-    """Slopes by Nelder and Mead: the largest error on the points before and after, and what it cost."""
+    """Slopes by Nelder and Mead: the largest error on the points before and after, and the cost."""
     rng = np.random.default_rng(0)
     points = SPREAD * rng.standard_normal((options.points, classes))
     exact = scipy.special.logsumexp(points, axis=1)
@@ -179,7 +179,7 @@ def minimised(rows: Callable, X, y: np.ndarray, lam: float, iterations: int) -> 
     """Weights of least ½λ‖W‖² + Σ_i (bound of row i − z_iy) that L-BFGS finds, and how it ends.
 
     Args:
-        rows: scores [n, K] to the bound of each row and its subgradient.
+        rows: function of scores [n, K] that gives the bound of each row and its subgradient.
         X, y, lam, iterations: the problem, and the most iterations.
     """
     classes = int(y.max()) + 1

@@ -27,7 +27,7 @@ from experiments._cells import Cells
 from experiments.bench import _worker
 
 NAME = "p002_scaling"
-INFORMATIVE = 3  # entries of a row that tell its class
+INFORMATIVE = 3  # how many entries of a row depend on its class
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ def rows_and_classes(options: Options, classes: int) -> tuple[sp.csr_matrix, np.
 
 
 def answer(options: Options, classes: int, method: str, request: dict) -> dict:
-    """Seconds of an iteration, and memory, of this process, one of those that a request joins."""
+    """Seconds of an iteration, and memory, of this process, which the request joins with others."""
     import jax
     from jax.sharding import Mesh
 
@@ -116,9 +116,9 @@ def answer(options: Options, classes: int, method: str, request: dict) -> dict:
 
 
 def point(options: Options, classes: int, count: int, method: str, processors: Sequence[int] = ()) -> dict:
-    """A run in `count` processes: the most seconds and the most memory of them.
+    """A run in `count` processes: the most seconds and the most memory of any of them.
 
-    The k-th of them runs on the k-th of the processors, where these are given.
+    The k-th process runs on the k-th processor, if processors are given.
     """
     numbers = {key: value for key, value in dataclasses.asdict(options).items() if key != "out"}
     command = [sys.executable, "-m", "experiments.papers.p002.scaling", "--answer"]

@@ -25,7 +25,7 @@ from experiments import _data, _report
 from experiments._cells import Cells
 from xmcjax.data import fit_transforms, load_svmlight
 
-# Variance of the scores of transitions: next to nothing, or the default of the estimator.
+# The variance of the scores of transitions by method: nearly 0, or the default of the estimator.
 METHODS = {"single points": 1e-6, "chain": 1.0}
 
 
@@ -70,7 +70,7 @@ def load():
 
 
 def sequences(X, length: int) -> list[sp.csr_array]:
-    """Of each row as many positions, each with columns of its own, [length, length · d]."""
+    """For each row a sequence of `length` positions with columns of their own, [length, length · d]."""
     X = sp.csr_array(X)
     rows = np.repeat(np.arange(X.shape[0]), length)
     there = X[rows]
@@ -93,7 +93,7 @@ def one(method: str, split: int, options: Options) -> dict:
         for y, most in ((digits, options.rows), (digits_test, options.test_rows))
     )
     X, digits, X_test, digits_test = X[rows], digits[rows], X_test[test], digits_test[test]
-    words = np.unique(X.indices)  # others do not count in a linear kernel
+    words = np.unique(X.indices)  # words that no training row has do not count in a linear kernel
     length = digits.shape[1]
     model = KernelChainClassifier(
         "linear",

@@ -92,7 +92,7 @@ def timed(make, X, y, repeats: int) -> tuple[float, float, Any]:
 
 
 def satimage() -> tuple[np.ndarray, ...]:
-    """(X, y, X_test, y_test), float32, shuffled, features of a variance of one together."""
+    """(X, y, X_test, y_test), float32, shuffled; the variances of all features together are 1."""
     folder = _data.folder() / "satimage"
     X, y = load_svmlight(folder / "train.libsvm.xz")
     X_test, y_test = load_svmlight(folder / "test.libsvm.xz")
@@ -110,7 +110,7 @@ def against_rows(options: Options) -> list[dict]:
     from xmcjax import KernelLogisticClassifier
 
     X, y, X_test, y_test = satimage()
-    v, length2 = 10.0, 0.2  # near what a search finds; k = v exp(−‖x − x'‖² / (2 length2))
+    v, length2 = 10.0, 0.2  # near the result of a search; k = v exp(−‖x − x'‖² / (2 length2))
     results = []
     for n in options.rows:
         part = X[:n], y[:n]

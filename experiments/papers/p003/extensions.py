@@ -30,7 +30,7 @@ from xmcjax._hierarchy import Hierarchy
 
 LABELS = ("without them", "direct", "EM", "all known", "direct, tuned")
 MIXING = ("flat", "B")
-GAIN = 1e-6  # of the objective, relative, at which EM ends
+GAIN = 1e-6  # EM ends where the objective gains less than this, relatively
 MOST_ROUNDS = 200
 
 
@@ -60,22 +60,22 @@ class Options(_report.Sized, small=dict(rows=150, max_iter=2), full=dict(rows=1_
 
 
 def some(split: int, rows: int):
-    """(X, y, X_test, y_test, edges) with as many training rows, drawn at random, in float64."""
+    """(X, y, X_test, y_test, edges) with `rows` training rows, drawn at random, in float64."""
     X, y, X_test, y_test, edges = load("clef")
     chosen = np.random.default_rng(split).permutation(len(y))[:rows]
     return X[chosen].astype(np.float64), y[chosen], X_test.astype(np.float64), y_test, edges
 
 
 def vague(y: np.ndarray, tree: Hierarchy, rng: np.random.Generator) -> np.ndarray:
-    """Labels of which half are the node above the class, or the root where it is that."""
+    """Labels of which half are replaced by the node above the class, which may be the root."""
     above = tree.parent[tree.places(y, leaves_only=False)]
     return np.where(rng.random(len(y)) < 0.5, np.where(above < 0, 0, tree.nodes[above]), y)
 
 
 def em(X, vague_labels: np.ndarray, edges, v: float):
-    """(predictions' function, the objective after each round): section 7.3, from q uniform on the classes.
+    """(function that predicts, objectives after each round): section 7.3, from q uniform on the classes.
 
-    An E step sets q to the probabilities of the classes below the label, an M step fits to q as targets.
+    An E step sets q to the probabilities of the classes below the label; an M step fits to q as targets.
     """
     from xmcjax import kernels
     from xmcjax.estimators._kernel_parts import below
@@ -124,7 +124,7 @@ def of_labels(method: str, split: int, options: Options) -> dict:
     )
     begin, rounds = time.perf_counter(), 1
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # limits of steps: the objective is in the result
+        warnings.simplefilter("ignore")  # warnings of step limits: the result has the objective
         if method == "EM":
             predict, history = em(X, known, edges, options.v)
             objective, rounds, predicted = history[-1], len(history), predict(X_test)
@@ -156,7 +156,7 @@ def of_mixing(method: str, split: int, options: Options) -> dict:
     free = ("v", "loadings") if method == "B" else ("v",)
     begin = time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # limits of steps: the criterion is in the result
+        warnings.simplefilter("ignore")  # warnings of step limits: the result has the criterion
         model.tune(X, y, folds, share="all", free=free, max_iter=options.max_iter)
     return {
         "accuracy": float(np.mean(model.predict(X_test) == y_test)),

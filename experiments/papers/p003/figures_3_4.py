@@ -26,13 +26,13 @@ from experiments._cells import Cells
 from xmcjax.data import load_svmlight
 
 METHODS = {"mc-sep": ("class", "softmax"), "mc-tied": ("all", "softmax"), "1rest": ("class", "one_vs_rest")}
-# test error and its standard deviation over ten partitions; that of mc-tied is in a figure alone
+# the paper's test errors and their standard deviations over ten partitions; mc-tied is only in a figure
 PAPER = {"mc-sep": (0.0781, 0.0016), "1rest": (0.0801, 0.0005)}
-# of Hsu and Lin, 2002, as the paper quotes them
+# errors of Hsu and Lin, 2002, as the paper quotes them
 SVMS = {"best multi-class SVM": 0.0765, "one-against-rest SVM": 0.0830}
 SCALINGS = ("factor", "range")
 FIRST = (1_000, 2_000)  # rows of the first searches
-COARSE = 3  # their tolerance over that of the last one
+COARSE = 3  # the tolerance of the first searches, as a multiple of that of the last one
 POINTS = 201  # of a reject curve
 
 
@@ -86,7 +86,7 @@ def load(scaling: str):
 
 
 def first_searches(rows: int) -> tuple[int, ...]:
-    """Rows of the searches before that of so many."""
+    """The numbers of rows of the searches that precede the one on `rows` rows."""
     return tuple(n for n in FIRST if 1.5 * n < rows)
 
 
@@ -119,7 +119,7 @@ def one(method: str, scaling: str, partition: int, cells: Cells, options: Option
         at = {name: np.array(passed[-1][name])[()] for name in ("v", "w")}
     model, last = searched(len(X), at, options.tol)
     predicted, u = model.predict(X_test), model.decision_function(X_test)
-    # 1rest is sure of what its binary problem is sure of
+    # the confidence of 1rest is that of its binary problem
     confidence = u.max(axis=1) if method == "1rest" else model.predict_proba(X_test).max(axis=1)
     curve = reject_curve(y_test, predicted, confidence)
     return {
@@ -137,12 +137,12 @@ def one(method: str, scaling: str, partition: int, cells: Cells, options: Option
 
 
 def drawn(rows: int) -> np.ndarray:
-    """How many rows, less one, are kept at each point of a curve that is stored."""
+    """For each point of a stored curve the number of kept rows, less one."""
     return np.linspace(0, rows - 1, POINTS).round().astype(int)
 
 
 def run(options: Options) -> dict:
-    """What is asked for, and with it all that is stored of the same rows, of other methods too."""
+    """The runs that are asked for, and all stored runs on the same rows, including other methods."""
     listed = ("methods", "scalings", "partitions")
     cells = Cells(options, "p003_figures_3_4", listed=listed)
     for partition in options.partitions:
@@ -201,7 +201,7 @@ def markdown(result: dict) -> str:
 
 
 def beside(method: str, error: float) -> tuple[str, str, str]:
-    """The paper's error, how far ours is above it, and that over the paper's standard deviation."""
+    """The paper's error, our excess over it, and this excess divided by the paper's standard deviation."""
     if method not in PAPER:
         return "", "", ""
     mean, deviation = PAPER[method]

@@ -12,9 +12,9 @@ Crammer and Singer with the kernel K_x ⊗ ΛΛᵀ of instances and classes. Its
 
     max_a Σ_iy a_iy Δ(y_i, y) − ½ Σ_ij (x_i·x_j) α_iᵀ ΛΛᵀ α_j.
 
-A step moves weight of one instance as far as it is best: to the class that violates its margin most, or to
-the slack C − Σ_y a_iy where none does, from that of those which hold weight, and the slack, that gains least.
-The difference of the two values certifies what was found. ΛΛᵀ = I, a tree of one level, is the flat SVM.
+A step moves the optimal amount of weight of one instance: to the class that violates its margin most, or to
+the slack C − Σ_y a_iy if no class does, from the class with weight, or the slack, that gains least. The
+duality gap certifies the result. ΛΛᵀ = I, a tree of one level, is the flat SVM.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from experiments.papers.p004.baselines._base import GRID, TOL, Fitted, linear
 from xmcjax._hierarchy import Hierarchy
 
 MOST_EPOCHS = 2_000
-STEPS = 3  # of an instance, each time that it is met
+STEPS = 3  # steps at an instance each time that it is visited
 CHECK = 5  # epochs between two certificates
 
 
@@ -50,7 +50,7 @@ class HierarchicalSvm:
     Attributes:
         edges: (parent, child) pairs of node numbers of a tree whose leaves are the classes, [P, 2]; None for
             the flat SVM.
-        scaled: whether a margin is asked for that grows with the loss of the tree; if not it is 1.
+        scaled: whether the margin grows with the loss of the tree; if not, it is 1.
         tol: relative duality gap.
         grid: the C to try.
     """
@@ -64,7 +64,7 @@ class HierarchicalSvm:
         """Trains on features X [n, d] and classes y, places among the leaves of the tree."""
         y = np.asarray(y)
         dtype = np.asarray(X[:1].data if hasattr(X, "tocsr") else X[:1]).dtype
-        shared, loss = class_kernel(self.edges, int(y.max()) + 1)  # more, where a tree has more leaves
+        shared, loss = class_kernel(self.edges, int(y.max()) + 1)  # larger if the tree has more leaves
         if not self.scaled:
             loss = 1.0 - np.eye(len(shared))
         shared, loss = shared.astype(dtype), loss.astype(dtype)
@@ -72,7 +72,7 @@ class HierarchicalSvm:
         problem = (indices, values, jnp.asarray(y), jnp.asarray(shared), jnp.asarray(loss))
         a = np.zeros((len(y), len(shared)), dtype) if start is None else start
         state = State(jnp.minimum(jnp.asarray(a), C), jnp.zeros((X.shape[1], len(shared)), dtype))
-        # a start of a larger C may hold more than C in a row
+        # a start from a larger C may have rows whose sum exceeds C
         held = jnp.sum(state.a, axis=1, keepdims=True)
         state = refreshed(problem, state._replace(a=state.a * jnp.minimum(1, C / jnp.maximum(held, C))))
         rng, gap = np.random.default_rng(0), np.inf
@@ -88,7 +88,7 @@ class HierarchicalSvm:
 
 
 def class_kernel(edges, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """ΛΛᵀ, the nodes that two paths share, and the loss of the tree, both [C, C].
+    """ΛΛᵀ, the number of nodes that two paths share, and the loss of the tree, both [C, C].
 
     Raises:
         ValueError: a tree with fewer leaves than there are classes.
@@ -121,12 +121,12 @@ def epoch(problem, state: State, order, C) -> State:
 
         def step(_, carry):
             a, scores, total = carry
-            # ∂ dual / ∂ a_y; 0 is that of the slack, which holds C − Σ a
+            # ∂ dual / ∂ a_y; the derivative of the slack, which holds C − Σ a, is 0
             gain = jnp.where(jnp.arange(len(a)) == own, -jnp.inf, loss[own] + scores - scores[own])
             up = jnp.argmax(gain)
             slack = C - jnp.sum(a)
-            slack = jnp.where(slack > 10 * jnp.finfo(a.dtype).eps * C, slack, 0)  # beyond rounding
-            # from the class that loses least, or from the slack where it is better to leave that
+            slack = jnp.where(slack > 10 * jnp.finfo(a.dtype).eps * C, slack, 0)  # less is rounding
+            # weight leaves the class with the least gain, or the slack if its gain, 0, is less
             held = jnp.where(a > 0, gain, jnp.inf)
             low = jnp.argmin(held)
             first = jnp.where(gain[up] > 0, up, -1)  # −1: the slack
@@ -135,7 +135,7 @@ def epoch(problem, state: State, order, C) -> State:
             second = jnp.where(from_slack, -1, low)
             rise = jnp.where(first < 0, 0.0, gain[up]) - least
 
-            def direction(k, sign, of):  # of α when a_k rises, or of ΛΛᵀ α; of the slack nothing
+            def direction(k, sign, of):  # change of α (or of ΛΛᵀ α) when a_k rises; 0 for the slack
                 return jnp.where(k < 0, 0.0, sign) * (of[own] - of[k])
 
             unit = jnp.eye(len(a), dtype=a.dtype)
@@ -163,7 +163,7 @@ def _alpha(problem, state: State):
 
 @jax.jit
 def refreshed(problem, state: State) -> State:
-    """U anew from a, without the rounding of the steps."""
+    """The state with U recomputed from a, without the accumulated rounding of the steps."""
     indices, values, _, shared, _ = problem
     alpha = _alpha(problem, state)
     if indices is None:
@@ -186,5 +186,5 @@ def values_of(problem, state: State, C):
     # Σ_p ‖w_p‖² = Σ_i α_iᵀ (scores of i)
     half = jnp.sum(_alpha(problem, state) * scores) / 2
     own = jnp.take_along_axis(scores, y[:, None], axis=1)
-    slack = jnp.max(loss[y] + scores - own, axis=1)  # loss 0 of the own class: from 0 on
+    slack = jnp.max(loss[y] + scores - own, axis=1)  # at least 0, because the own class has loss 0
     return half + C * jnp.sum(slack), jnp.sum(state.a * loss[y]) - half

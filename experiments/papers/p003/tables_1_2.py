@@ -44,7 +44,7 @@ METHODS = {
     "F": ("flat", None),
     "H": ("tree", None),
 }
-SVMS = {"S": (False, False), "HS": (True, False), "HSΔ": (True, True)}  # with the tree, and its loss
+SVMS = {"S": (False, False), "HS": (True, False), "HSΔ": (True, True)}  # (with the tree, with its loss)
 PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0)  # C of the SVMs
 POINTS = 201  # of a reject curve
 SETS = ("clef", "clinc150", "naics2017")
@@ -71,7 +71,7 @@ PAPER_SECONDS = {
     "G": (1342, 2947, 232, 579),
     "H": (971.7, 1052, 146, 230),
 }
-# k₁, k₂, k₃ of the search, and k₁, k₂ of the last fit
+# for flat models and trees: k₁, k₂, k₃ of the search, and k₁, k₂ of the last fit
 LIMITS = {"flat": ((8, 4, 15), (25, 12)), "tree": ((10, 4, 25), (30, 17))}
 
 
@@ -139,13 +139,13 @@ def load(name: str, split: int = 0):
 
 
 class Task(NamedTuple):
-    """The rows of a set and a split that are used."""
+    """The rows of a set and a split that a run uses."""
 
     X: Any
     y: np.ndarray
     X_test: Any
     y_test: np.ndarray
-    some: np.ndarray  #: of the rows, those of the search
+    some: np.ndarray  #: the rows that the search uses
     edges: np.ndarray
     tree: Hierarchy
     numbers: np.ndarray  #: places of y among the leaves
@@ -153,7 +153,7 @@ class Task(NamedTuple):
 
 
 def task(name: str, split: int, options: Options) -> Task:
-    """The same for every method."""
+    """The task of a set and a split, which is the same for every method."""
     X, y, X_test, y_test, edges = load(name, split)
     rng = np.random.default_rng(split)
     rows = np.sort(rng.permutation(X.shape[0])[: options.rows])
@@ -171,9 +171,9 @@ def scores(given: Task, ranks: np.ndarray, proba: np.ndarray | None) -> dict:
     """The scores of Table 1, and the reject curve.
 
     Args:
-        given: with the test rows.
+        given: the task, with the test rows.
         ranks: scores of the classes in the order of the leaves, the larger the better, [m, C].
-        proba: probabilities, [m, C]; None of a method that has none, and takes its best class for every loss.
+        proba: probabilities, [m, C]; None if a method has none and takes its best class for every loss.
     """
     from xmcjax.estimators._kernel_parts import least_expected_loss
     from xmcjax.metrics import reject_curve
@@ -184,7 +184,7 @@ def scores(given: Task, ranks: np.ndarray, proba: np.ndarray | None) -> dict:
         rule: best if proba is None else leaves[least_expected_loss(proba, proba, rule, given.tree)]
         for rule in ("taxonomy", "parent")
     }
-    # an SVM is sure of a class that is far before the second
+    # the confidence of an SVM is the distance between its best and its second score
     two = np.partition(ranks, -2, axis=1)[:, -2:]
     sure = two[:, 1] - two[:, 0] if proba is None else proba.max(axis=1)
     curve = reject_curve(y_test, best, sure)
@@ -207,7 +207,7 @@ def svm(method: str, given: Task) -> dict:
 
     with_tree, scaled = SVMS[method]
     flat = np.stack([np.zeros(given.tree.n_classes, int), given.tree.nodes[given.tree.leaves]], axis=1)
-    # the places of the classes stay those of the tree, of which a flat one has the leaves in their order
+    # a flat SVM has the leaves of the tree in the same order, so that the places of the classes stay
     machine = HierarchicalSvm(given.edges if with_tree else flat, scaled, tol=1e-2)
     held_out = np.arange(len(given.some)) % 5 == 0
     fit, valid = given.some[~held_out], given.some[held_out]
@@ -263,7 +263,7 @@ def one(name: str, method: str, split: int, cells: Cells, options: Options) -> d
         hp = HParams(tolerance=1e-4, max_steps=search[0], max_cg=search[1], max_cg_gradient=search[2])
         folds = rng.permutation(len(some)) % options.folds
         objective = CvObjective(model, target, folds, at, free=("v",), hp=hp)
-        times = []  # from the first evaluation on, which compiles
+        times = []  # of all evaluations; the first compiles
         h, found = tune(
             objective,
             max_iter=options.max_iter,
@@ -310,7 +310,7 @@ def one(name: str, method: str, split: int, cells: Cells, options: Options) -> d
             start = time.process_time()
             classifier.fit(X, y)
             fits.append(time.process_time() - start)
-            if fits[0] > 30:  # beside which compilation is nothing
+            if fits[0] > 30:  # compilation is negligible then
                 break
     proba = np.zeros((X_test.shape[0], C))
     proba[:, tree.places(classifier.classes_, leaves_only=True)] = classifier.predict_proba(X_test)
@@ -332,7 +332,7 @@ def one(name: str, method: str, split: int, cells: Cells, options: Options) -> d
 
 
 def run(options: Options) -> dict:
-    """What is asked for, and with it all that is stored of the same sizes, of other sets and methods too."""
+    """The runs that are asked for, and all stored runs of the same sizes, with other sets and methods."""
     cells = Cells(options, "p003_tables_1_2", listed=("sets", "methods", "splits"))
     for name, split, method in itertools.product(options.sets, options.splits, options.methods):
         work = functools.partial(one, name, method, split, cells, options)

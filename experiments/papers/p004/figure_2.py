@@ -20,9 +20,10 @@ from experiments import _report
 from xmcjax.projections import topk_simplex
 
 NAME = "p004_figure_2"
-# How far away the points are that are projected.
+# The distance from 0 of the points that are projected.
 _FAR = 1e3
-# Share of them up to which what is found is no vertex: two entries are nearly the same, and an edge is met.
+# A projection found for at most this share of the points is no vertex: two entries were nearly equal, so that
+# the point was projected onto an edge.
 _RARE = 1e-3
 
 
@@ -47,7 +48,7 @@ class Options(_report.Sized):
 
 
 def vertices(m: int, k: int, directions: int) -> np.ndarray:
-    """Of Δ_k(1) in m dimensions, sorted, [vertices, m]."""
+    """The vertices of Δ_k(1) in m dimensions, sorted, [vertices, m]."""
     far = _FAR * np.random.default_rng(0).normal(size=(directions, m))
     found = np.round(np.asarray(topk_simplex(far.astype(np.float32), k)), 4) + 0.0
     points, counts = np.unique(found, axis=0, return_counts=True)
@@ -55,7 +56,7 @@ def vertices(m: int, k: int, directions: int) -> np.ndarray:
 
 
 def run(options: Options) -> dict:
-    """By m and k the vertices."""
+    """The vertices by m and k."""
     return {
         "sets": [
             {"m": m, "k": k, "vertices": vertices(m, k, options.directions).tolist()}

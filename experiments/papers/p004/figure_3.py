@@ -82,7 +82,7 @@ def times_of(k: int, options: Options) -> dict[str, dict[str, list[float]]]:
                 jax.block_until_ready(calls[path, name](x))
         seconds = {key: [] for key in calls}
         for _ in range(options.repeats):
-            # the last call of the turn before left other memory and caches behind
+            # an untimed call, because the last call of the previous turn left other memory and caches
             _projections.timed(calls[first, KNAPSACK], x)
             for key, call in calls.items():
                 seconds[key].append(_projections.timed(call, x))

@@ -157,7 +157,7 @@ def markdown(result: dict) -> str:
 
 
 def markdown_apart(runs: list[dict], fit: dict) -> float:
-    """How far the objective of a fit to inner products is from that of the fit to the features."""
+    """The difference between the objectives of a fit to inner products and of the fit to the features."""
     same = ("set", "k", "C")
     other = next(r for r in runs if r["kernel"] == FEATURES and all(r[key] == fit[key] for key in same))
     return abs(fit["objective"] / other["objective"] - 1)

@@ -27,7 +27,7 @@ from xmcjax import losses
 NAME = "p004_network"
 K = 5
 TOPS = (1, 5)
-CHECKS = 20  # of the accuracy, on the way
+CHECKS = 20  # how often the accuracy is computed during training
 
 LOSSES = {
     "softmax": losses.softmax_cross_entropy,
@@ -75,7 +75,7 @@ class Options(_report.Sized):
         if self.full:
             sets, rates = ("caltech101_silhouettes", "clinc150"), (3e-4, 1e-3, 3e-3)
             sizes = {"sets": sets, "losses": tuple(LOSSES), "rates": rates}
-        # what was asked for by name stays
+        # values that were given as flags stay
         options = dataclasses.replace(
             self, **{name: getattr(self, name) or size for name, size in sizes.items()}
         )
@@ -87,8 +87,8 @@ class Options(_report.Sized):
 
 
 def prepared(data: _data.ClassSplit) -> list:
-    """(X, y) of training, validation and test. Dense features are centred: with positive ones all hinge
-    losses push the hidden layer one way at the start, and it dies."""
+    """(X, y) of training, validation and test. Dense features are centred: with positive features all hinge
+    losses push the hidden layer in one direction at the start, and its units die."""
     Xs = data.X, data.X_valid, data.X_test
     if isinstance(data.X, np.ndarray):
         Xs = [X - data.X.mean(axis=0) for X in Xs]
@@ -97,7 +97,7 @@ def prepared(data: _data.ClassSplit) -> list:
 
 
 def init(rng: np.random.Generator, d: int, hidden: int, m: int, norm2: float) -> dict[str, np.ndarray]:
-    """V of variance 2/norm2, the mean of ‖x‖², W of variance 1/hidden, no biases yet."""
+    """V of variance 2/norm2, where norm2 is the mean of ‖x‖², W of variance 1/hidden, biases 0."""
     arrays = {
         "V": rng.normal(scale=np.sqrt(2 / norm2), size=(d, hidden)),
         "a": np.zeros(hidden),
@@ -138,8 +138,8 @@ def train(parts, parameters, rows, rate, loss: str):
 
     Args:
         parts: (X, y) of training, validation and test.
-        parameters: of :func:`init`, the seeds in front.
-        rows: of :func:`batches`, likewise.
+        parameters: of :func:`init`, with a first axis for the seeds.
+        rows: of :func:`batches`, with a first axis for the seeds.
         rate: of Adam.
         loss: of LOSSES.
     """

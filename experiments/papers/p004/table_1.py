@@ -40,7 +40,7 @@ SAID = {
     "caltech101_silhouettes": ", 4,100 / 2,264 / 2,307 images, of each class its share in all parts",
 }
 VARIANTS = ("alpha", "beta")
-FALL = 1.0  # points below the best accuracy, for a baseline's C to be too large
+FALL = 1.0  # a baseline's C is too large if its accuracy is this many points below the best one
 TOP_K = {variant: f"top-k SVM {variant}" for variant in VARIANTS}
 
 
@@ -77,7 +77,7 @@ class Options(_report.Sized):
             sizes = {"sets": SILHOUETTES, "methods": methods, "ks": ks, "grid": GRID}
         else:
             sizes = {"sets": SILHOUETTES, "methods": few, "ks": (1, 5, 10), "grid": GRID}
-        # what was asked for by name stays
+        # values that were given as flags stay
         return dataclasses.replace(
             self, **{name: getattr(self, name) or size for name, size in sizes.items()}
         )
@@ -110,18 +110,18 @@ class Fits:
         return {"made": self._cells.made(), "settings": settings, "fits": fits}
 
     def write(self) -> None:
-        """The tables as they stand."""
+        """Writes the tables with the present records."""
         _report.write(self.options.out, NAME, self.result(), markdown(self.result()))
 
 
 def accuracies(scores: np.ndarray, y: np.ndarray) -> list[float]:
-    """Top-1 to top-10 accuracy in per cent; of classes with equal scores the first counts as the best."""
+    """Top-1 to top-10 accuracy in per cent; of classes with equal scores the first ranks first."""
     ranked = np.argsort(-scores, axis=1, kind="stable")[:, : max(TOPS)]
     return (100 * np.cumsum((ranked == y[:, None]).mean(axis=0))).tolist()
 
 
 def record(data: _data.ClassSplit, scores, gap: float, seconds: float, epochs: int | None = None) -> dict:
-    """Of a fit whose `scores` are a function of features."""
+    """The record of a fit; `scores` is a function of features."""
     return {
         "valid": accuracies(scores(data.X_valid), data.y_valid),
         "test": accuracies(scores(data.X_test), data.y_test),
@@ -132,7 +132,7 @@ def record(data: _data.ClassSplit, scores, gap: float, seconds: float, epochs: i
 
 
 def best(records: dict[float, dict]) -> list[float]:
-    """The C with the best top-1 to top-10 accuracy on the validation part; of equal ones the smallest.
+    """For each of top-1 to top-10, the C with the best validation accuracy; of equal ones the smallest.
 
     A top-k SVM that was given up at its last epoch does not count, unless all were.
     """
@@ -143,10 +143,10 @@ def best(records: dict[float, dict]) -> list[float]:
 
 
 def outside(records: dict[float, dict], grid: Sequence[float], extensions: int) -> list[float]:
-    """The next C beyond an end of the grid that is the best; nothing where the grid was extended enough."""
+    """The next C beyond each end of the grid that is a best C, unless the grid was extended enough there."""
     tried, ratio = sorted(records), grid[1] / grid[0]
     chosen, found = best(records), []
-    # of an extended grid, whose C are rounded
+    # how often the grid was extended; 1.01, because its C are rounded
     below = sum(grid[0] > C * 1.01 for C in tried)
     above = sum(grid[-1] * 1.01 < C for C in tried)
     if tried[0] in chosen and below < extensions:
@@ -169,7 +169,7 @@ def to_fit(records: dict[float, dict], Cs: Iterable[float]) -> set[float]:
 
 
 def fit_top_k(data, op, variant: str, ks: Sequence[int], C: float, max_epochs: int, before):
-    """Several k at one C as lanes, from arrays of the State for a smaller C; their records and State."""
+    """Fits several k at one C as lanes, from arrays of the State for a smaller C; their records and State."""
     import jax
 
     from xmcjax.solvers import topk_sdca
@@ -178,7 +178,7 @@ def fit_top_k(data, op, variant: str, ks: Sequence[int], C: float, max_epochs: i
     lanes: Any = np.array(ks)
     problem = topk_sdca.problem(op, data.y, k=lanes, C=C, variant=variant)
     state = topk_sdca.init(problem, jax.random.key(0))
-    # what is feasible for a smaller C is so for a larger one
+    # dual variables that are feasible for a smaller C are feasible for a larger one
     state = state._replace(**before)
     state = topk_sdca.run(problem, topk_sdca.HParams(tol=TOL, max_epochs=max_epochs), state)
     W = topk_sdca.weights(problem, state)
@@ -197,7 +197,7 @@ def fit_top_k(data, op, variant: str, ks: Sequence[int], C: float, max_epochs: i
 
 
 def run_top_k(name: str, data, variant: str, fits: Fits) -> None:
-    """The grid of C and k of a variant, the lanes of a C at once."""
+    """Fits the grid of C and k of a variant, with all lanes of a C at once."""
     from xmcjax import linops
 
     options = fits.options
@@ -231,9 +231,9 @@ def run_top_k(name: str, data, variant: str, fits: Fits) -> None:
 
 
 def run_baseline(name: str, data, method: str, fits: Fits) -> None:
-    """The grid of a method, each C from the solution before."""
+    """Fits the grid of a method, each C from the previous solution."""
     baseline = BASELINES[method]
-    # a stepsize is no C
+    # a method whose grid is of stepsizes keeps its own grid
     grid = baseline.grid if baseline.grid != GRID else fits.options.grid
     wanted = list(grid)
     while wanted:
@@ -256,7 +256,7 @@ def run_baseline(name: str, data, method: str, fits: Fits) -> None:
 
 
 def title(variant: str, k: int) -> str:
-    """Of a row of the tables; beta with k = 1 is the row of alpha."""
+    """The title of a row of the tables; beta with k = 1 is the row of alpha."""
     return f"top-{k} SVM {'alpha' if k == 1 else variant}"
 
 
@@ -280,7 +280,7 @@ def run(options: Options) -> dict:
 
 
 def selected(records: dict[str, dict]) -> tuple[list[float], list[float], float | None]:
-    """Test accuracies at the C of each, those C, and the largest gap among them; None without a dual."""
+    """Test accuracies at the best C of each of top-1 to top-10, these C, and the largest gap, or None."""
     by_C = {float(C): fit for C, fit in records.items()}
     Cs = best(by_C)
     gaps = [by_C[C]["gap"] for C in Cs]

@@ -30,7 +30,7 @@ from experiments.papers.p004.published import RANKS, TABLE_2
 from experiments.papers.p004.table_1 import TOPS, accuracies, best, outside, title
 
 NAME = "p004_table_2"
-VALIDATION = 5  # one of so many training rows
+VALIDATION = 5  # one in this many training rows is for validation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,8 @@ def parts(name: str, split: int) -> tuple[Part, Part]:
     return Part(scaled[train], y[train]), Part(scaled[test], y[test])
 
 
-# Of features, classes, C and what the fit of another C left: scores, gap, and what this one leaves.
+# A function of features, classes, C and the start that the fit of another C left, which gives the function of
+# scores, the gap, and the start that it leaves.
 Fit = Callable[[np.ndarray, np.ndarray, float, object], tuple[Callable, float, object]]
 
 
@@ -148,11 +149,11 @@ def one(name: str, split: int, fit: Fit, options: Options) -> dict:
 
 
 def methods(options: Options) -> dict[str, Fit]:
-    """By the title of a row."""
+    """The fits by the title of a row."""
     found = {name: baseline(name) for name in options.baselines}
     for variant in ("alpha", "beta"):
         for k in options.ks:
-            if variant == "alpha" or k > 1:  # the same for k = 1
+            if variant == "alpha" or k > 1:  # both variants are the same for k = 1
                 found[title(variant, k)] = top_k(k, variant, options.max_epochs)
     return found
 
@@ -204,7 +205,7 @@ def markdown(result: dict) -> str:
 
 
 def markdown_gains(runs: list[dict]) -> str:
-    """What k = 5 and k = 10 gain over k = 1 in the same splits, as the paper says it in its text."""
+    """What k = 5 and k = 10 gain over k = 1 in the same splits, as the text of the paper states it."""
 
     def of(method: str) -> np.ndarray:
         return np.array([one["test"] for one in runs if one["method"] == method])

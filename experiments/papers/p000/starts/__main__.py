@@ -22,7 +22,7 @@ from experiments.papers.p000.starts import _figures, _sets, _tables
 from experiments.papers.p000.starts._runs import Runs
 
 NAME = "p000_starts"
-# Options that say which cells there are.
+# The options that list cells.
 LISTED = ("sets", "traced", "repeats", "sample", "traced_sample", "dismecpp")
 
 
@@ -100,7 +100,7 @@ def run(options: Options) -> dict:
             "times": {},
             "traces": {},
         }
-        # the traced set first: it is read once for both
+        # the traced set comes first, so that it is read once for traces and timed runs
         for name in dict.fromkeys((options.traced, *options.sets)):
             try:
                 facts = runs.facts(name)
@@ -115,7 +115,7 @@ def run(options: Options) -> dict:
                 result["traces"] = {
                     solver: {start: runs.trace(name, solver, start) for start in _figures.STARTS}
                     for solver in _one_vs_all.SOLVERS
-                    if solver != _one_vs_all.ALONE  # a trace has blocks of its own
+                    if solver != _one_vs_all.ALONE  # traces share products in blocks of their own
                 }
             if name in options.sets:
                 result["times"][name] = _times(runs, name, options)
@@ -125,8 +125,8 @@ def run(options: Options) -> dict:
 
 
 def _times(runs: Runs, name: str, options: Options) -> dict:
-    """By loss, solver and start."""
-    # in a tree the ancestors of a label are trained too: no sample could stand for all
+    """The timed runs by loss, solver and start."""
+    # in a tree the ancestors of a label are trained, too, so that a sample cannot stand for all labels
     whole = not options.sample or runs.facts(name)["trained"] <= options.sample
     tree = ("ova_primal_pp",) if whole else ()
     sparse = runs.facts(name)["setting"] != "dense"
@@ -139,7 +139,7 @@ def _times(runs: Runs, name: str, options: Options) -> dict:
                 _tables.STARTS if solver == _one_vs_all.ALONE else (*_tables.STARTS, *tree),
             )
             for solver in _one_vs_all.SOLVERS
-            if sparse or solver != _one_vs_all.ALONE  # it stands beside dismecpp
+            if sparse or solver != _one_vs_all.ALONE  # that solver is compared with dismecpp
         },
         "logistic": {"xmcjax": runs.times(name, "xmcjax", "logistic", _tables.STARTS)},
     }

@@ -32,7 +32,7 @@ NAMES = {
 
 
 class Panel(NamedTuple):
-    """A drawing of one quantity, one line per start."""
+    """A panel that shows one quantity, with one line per start."""
 
     kind: str  #: of DRAWINGS
     quantity: str
@@ -142,7 +142,7 @@ def draw(number: str, result: dict, axes) -> None:
 
 
 def drawings(name: str) -> dict[str, Callable]:
-    """By the name of the file, ``(result, axes)``."""
+    """The functions ``(result, axes)`` that draw, by the name of the file."""
     return {f"{name}_figure_{number}": functools.partial(draw, number) for number in FIGURES}
 
 
@@ -182,7 +182,7 @@ def markdown(result: dict) -> str:
 
 
 def _means(run: dict, few: bool) -> list:
-    """Of the labels with few positives or with many: steps, ms, initial objective, distance."""
+    """Means over the labels with few positives, or with many: steps, ms, initial objective, distance."""
     rows = [row for row in run["by_positives"] if (row["high"] <= 3 if few else row["low"] > 31)]
     labels = sum(row["labels"] for row in rows)
     if not labels:

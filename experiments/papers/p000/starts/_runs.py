@@ -16,9 +16,9 @@ from experiments.bench import _dismecpp, _worker
 from experiments.papers.p000.starts import _sets
 from xmcjax.data import save_xmc
 
-# Weights of dismecpp below this are left out of its models, as the paper does.
+# Weights of dismecpp below this are dropped from its models, as in the paper.
 CLIP = 0.01
-# Of its dense models that are read and scored.
+# The most weights of a dense model of dismecpp that is read and scored.
 _MOST_WEIGHTS = 10**8
 
 
@@ -29,8 +29,8 @@ class Runs:
         cells: where results are kept; all options of the study list cells.
         repeats: of every timed run.
         sample: most labels of a set that are trained in a timed run; 0 for all.
-        traced: likewise of a trace.
-        dismecpp: path of its train program, for the solver "dismecpp".
+        traced: most labels of a set that are trained in a trace; 0 for all.
+        dismecpp: path of dismecpp's train program, for the solver "dismecpp".
     """
 
     def __init__(self, cells: Cells, *, repeats: int, sample: int, traced: int, dismecpp: str = ""):
@@ -43,18 +43,18 @@ class Runs:
         self._processors = processors[:1]
 
     def facts(self, name: str) -> dict:
-        """Of a set: its sizes, setting and ε₀."""
+        """The sizes, setting and ε₀ of a set."""
         return self._cells.get(lambda: self._read(name), set=name, what="facts")
 
     def times(self, name: str, solver: str, loss: str, inits: Sequence[str]) -> dict[str, dict]:
-        """By start: medians of the repetitions, which go round by turns, and what the run came to."""
+        """By start: medians of the repetitions, which go round by turns, and the results of the run."""
         facts = self.facts(name)
         asked = {"solver": solver, "loss": loss, "eps": facts["eps"], "sample": self._sample}
         whole = not self._sample or facts["trained"] <= self._sample
         runs: dict[str, list[dict]] = {init: [] for init in inits}
         for repeat in range(self._repeats):
             for init in inits:
-                # the test part is scored once, of sets that are trained whole
+                # the test part is scored once, and only for sets whose labels are all trained
                 request = asked | {"init": init, "threads": 1, "evaluate": whole and repeat == 0}
                 cell = {"set": name, "what": "times", **request, "run": repeat}
                 found = self._cells.get(lambda r=request: self._timed(name, r), **cell)
@@ -69,7 +69,7 @@ class Runs:
         }
 
     def trace(self, name: str, solver: str, init: str) -> dict:
-        """Of the squared hinge: what experiments._one_vs_all.summarise gives."""
+        """A trace of training with the squared hinge, as experiments._one_vs_all.summarise returns it."""
         request = {
             "solver": solver,
             "loss": "squared_hinge",
@@ -127,7 +127,7 @@ class Runs:
         return _worker.ask(run, self._there(name), self._processors, **request)
 
     def _there(self, name: str) -> Path:
-        """The folder of the set, which is read where it is not there."""
+        """The folder of the set; the set is read first if it is not there."""
         if self._stored != name:
             self._read(name)
         assert self._folder is not None

@@ -20,7 +20,7 @@ from xmcjax.inits import label_tree
 
 # Dense sets stop at ‖∇f‖ ≤ … with this ε₀, sparse ones with the usual 0.01, as in the paper.
 DENSE_EPS, SPARSE_EPS = 1.0, 0.01
-# Another name of a set: the package brings it along.
+# Other names of sets: naics2017 comes with the package as naics_demo.
 SAME = {"naics2017": "naics_demo"}
 
 
@@ -56,7 +56,7 @@ def load(name: str) -> Set:
 
 
 def check(name: str) -> None:
-    """ValueError where no set has such a name."""
+    """Raises ValueError if no set has this name."""
     base, _, parameter = name.partition(":")
     if base == "power_law":
         numbers = parameter.split("x")
@@ -82,7 +82,7 @@ def _split(name: str) -> _data.Split:
 
 
 def _power_law(parameter: str) -> _data.Split:
-    """A fifth more rows are made, for the test part."""
+    """A synthetic power-law set; a fifth more rows than asked for are made for the test part."""
     numbers = parameter.split("x")
     labels = int(numbers[0])
     rows, features = map(int, numbers[1:] or (max(20_000, labels // 2), 50_000))
@@ -93,9 +93,9 @@ def _power_law(parameter: str) -> _data.Split:
 def _overlapping(labels: int, rows: int, features: int) -> _data.Split:
     """Each row is of one group of ten labels, and has each of them with probability 0.8.
 
-    Half of its words are of the group, half of all. Two labels of a group have 0.64 of its rows in common and
-    0.32 apart, so that a label is nearer to another than to the label without rows. A fifth more rows are
-    made, for the test part.
+    Half of the words of a row are words of the group, half are any words. Two labels of a group share 0.64 of
+    its rows and differ in 0.32, so that a label is nearer to another one than to the label without rows. A
+    fifth more rows are made for the test part.
     """
     rng = np.random.default_rng(0)
     groups, all_rows = labels // 10, rows + rows // 5
@@ -117,9 +117,9 @@ def tree_facts(Y) -> dict:
     """What a tree of starts can gain: see :func:`xmcjax.inits.label_tree`.
 
     Returns:
-        ``children``: the share of the labels with rows that start from another label, not from the root,
-        which has none; ``spared``: the part of all positives by which the labels are nearer to their parents
-        than to the root, by Hamming distance.
+        ``children``: the share of the labels with rows that start from another label instead of the root,
+        which has no rows; ``spared``: by how much, as a part of all positives, the labels are nearer to their
+        parents than to the root in Hamming distance.
     """
     Y = sp.csc_array(sp.csc_matrix(Y, dtype=np.float64))
     Y.data[:] = 1
@@ -150,7 +150,7 @@ def _reduced(split: _data.Split, size: int) -> _data.Split:
 
 
 def _yeast() -> _data.Split:
-    """Expression levels, dense, brought to mean 0 and deviation 1 by the training part, rows of norm 1."""
+    """Expression levels, dense, standardised by the training part (mean 0, deviation 1), rows of norm 1."""
     files = _data.folder() / "yeast_gasch1_go"
     X, Y = load_xmc(files / "train.txt.xz")
     X_test, Y_test = load_xmc(files / "test.txt.xz")

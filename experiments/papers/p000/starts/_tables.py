@@ -48,7 +48,7 @@ def _sets(result: dict) -> str:
 
 
 def _seconds(result: dict, name: str, run: dict) -> float:
-    """Of all labels with positives."""
+    """Seconds of training all labels with positives."""
     return run["cpu_seconds"] * result["sets"][name]["trained"] / run["labels"]
 
 

@@ -17,7 +17,7 @@ from experiments.papers.p004.baselines.svm_perf import PrecisionAt, RecallAt
 from experiments.papers.p004.baselines.top_push import TopPush, TopPushEarly
 from experiments.papers.p004.baselines.wsabie import Wsabie
 
-# By the names of the paper's Table 1; W++,Q/m has the queue Q and an embedding of m dimensions.
+# The methods by their names in the paper's Table 1; W++,Q/m has queue Q and an embedding of m dimensions.
 BASELINES: dict[str, Method] = {
     "SVM OVA": OneVsAll(),
     "TopPush": TopPush(joint=True),

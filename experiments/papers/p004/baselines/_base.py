@@ -17,7 +17,7 @@ class Fitted(NamedTuple):
     """A trained method.
 
     Attributes:
-        scores: features [rows, d] to scores [rows, m] of the classes, the larger the better.
+        scores: function of features [rows, d] that gives scores [rows, m] of the classes, larger is better.
         gap: (primal − dual) / primal at the end; NaN for a method without a dual.
         start: what :meth:`Method.fit` can start from at the next C.
     """
@@ -32,7 +32,7 @@ class Method(Protocol):
 
     @property
     def grid(self) -> tuple[float, ...]:
-        """The C to try, ascending; extended by its own ratio where the best is at an end."""
+        """The C to try, ascending; if the best C is at an end, the grid is extended by its own ratio."""
         ...
 
     def fit(self, X, y, C: float, start: Any = None) -> Fitted:

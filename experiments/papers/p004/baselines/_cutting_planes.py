@@ -6,7 +6,7 @@ plane R(W) ≥ ⟨G_t, W⟩ + b_t holds for every C. The dual over t planes, μ 
 
     max_μ  bᵀμ − ½ μᵀ H μ,   H_st = ⟨G_s, G_t⟩,   W = −Σ_t μ_t G_t,
 
-is a lower bound; it is solved by active sets.
+is a lower bound; it is solved by an active-set method.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import scipy.linalg
 
 MAX_PLANES = 400
 MAX_ITERATIONS = 300
-AHEAD = 0.1  # how far beyond the best point towards the model's the next plane is taken
-SECTIONS = 3  # of the line search
+AHEAD = 0.1  # the next plane is taken this part of the way from the best point to the model's minimum
+SECTIONS = 3  # golden sections of the line search
 
 
 class Planes:
     """Planes of a risk of W [d, m], and the last multipliers.
 
-    Where there is no place left the plane that was idle for longest gives way.
+    If there is no place left, the plane that was idle for longest is replaced.
     """
 
     def __init__(self, shape: tuple[int, int], dtype):
         self.shape = shape
         self.W = np.zeros(shape, dtype)  # the best weights of the last C
-        # float64, for H of equal planes to have no negative eigenvalue
+        # float64, so that H has no negative eigenvalue if planes are equal
         self.G = np.zeros((MAX_PLANES, shape[0] * shape[1]))
         self.H = np.zeros((MAX_PLANES, MAX_PLANES))
         self.b = np.zeros(MAX_PLANES)
@@ -38,7 +38,7 @@ class Planes:
         self.count = 0
 
     def add(self, G: np.ndarray, b: float) -> None:
-        """A plane ⟨G, W⟩ + b."""
+        """Adds a plane ⟨G, W⟩ + b."""
         if self.count < MAX_PLANES:
             t, self.count = self.count, self.count + 1
         else:
@@ -47,7 +47,7 @@ class Planes:
         self.H[t, : self.count] = self.H[: self.count, t] = self.G[: self.count] @ self.G[t]
 
     def solve(self, C: float) -> tuple[np.ndarray, float]:
-        """The weights of the model and its value, a lower bound."""
+        """The minimiser of the model and its value, a lower bound."""
         k = self.count
         H, b = self.H[:k, :k], self.b[:k]
         mu = self.mu[:k] * min(1.0, C / max(self.mu[:k].sum(), 1e-300))
@@ -61,7 +61,7 @@ def minimise(planes: Planes, risk, X, C: float, tol: float) -> tuple[np.ndarray,
     """Weights [d, m] and their relative duality gap.
 
     Args:
-        planes: known ones; new ones are added.
+        planes: the known planes; new ones are added.
         risk: R of scores [n, m], with `value` and, for a plane ⟨slope, Z⟩ + offset that touches it, `plane`.
         X: features [n, d], dense or CSR.
         C: weight of the risk.
@@ -100,7 +100,7 @@ def between(start, end, t: float):
 
 
 def golden_section(risk, C: float, start, end, at_start: float) -> tuple[float, float]:
-    """The best t of [0, 1] that was tried, and the value there, on the way from start to end."""
+    """The best t in [0, 1] that was tried on the line from start to end, and the value there."""
 
     def f(t: float) -> float:
         return value(risk, C, *between(start, end, t))
@@ -124,13 +124,13 @@ def golden_section(risk, C: float, start, end, at_start: float) -> tuple[float, 
 
 
 def dual_ascent(H: np.ndarray, b: np.ndarray, C: float, mu: np.ndarray) -> np.ndarray:
-    """argmax bᵀμ − ½ μᵀHμ over μ ≥ 0, Σμ ≤ C, by active sets from a feasible μ."""
+    """argmax bᵀμ − ½ μᵀHμ over μ ≥ 0, Σμ ≤ C, by an active-set method from a feasible μ."""
     ridge = 1e-12 * max(float(np.trace(H)) / len(b), 1e-300)
     small = 1e-10 * max(float(np.abs(b).max()), 1e-300)
     for _ in range(50 * len(b) + 50):
         gradient = b - H @ mu
         bound = mu.sum() >= C * (1 - 1e-12)
-        # ν of Σμ ≤ C: the gradient at the planes in use
+        # ν is the multiplier of Σμ ≤ C: the gradient at the planes in use
         nu = max(float(gradient @ mu / mu.sum()), 0.0) if bound else 0.0
         violated = np.where(mu > 0, -np.inf, gradient - nu)
         worst = int(violated.argmax())
@@ -144,7 +144,7 @@ def dual_ascent(H: np.ndarray, b: np.ndarray, C: float, mu: np.ndarray) -> np.nd
 
 
 def _on_support(H, b, C, mu, rows, ridge):
-    """The maximum over a support, which loses rows until no multiplier is below zero."""
+    """The maximum over a support, from which rows are dropped until no multiplier is below zero."""
     while len(rows):
         block = H[np.ix_(rows, rows)] + ridge * np.eye(len(rows))
         solved = scipy.linalg.solve(block, np.stack([b[rows], np.ones(len(rows))], axis=1), assume_a="pos")
@@ -155,7 +155,7 @@ def _on_support(H, b, C, mu, rows, ridge):
         falling = x < 0
         if not falling.any():
             break
-        # to the first multiplier that reaches zero
+        # moves until the first multiplier reaches zero
         room = now[falling] / (now[falling] - x[falling])
         t = float(room.min())
         x = now + t * (x - now)

@@ -10,9 +10,9 @@ numbers, of which R has the loss of the mean. For one π, with v_i = Σ π (a �
     argmin ½‖Z − V‖² + t R_π(Z):   z_right = the nearest falling sequence to v_right − t (v_i − 1),
 
 with the scores in the order of V, and z_wrong likewise to v_wrong − t u_i. These are isotonic regressions.
-The best π is found by exchanges: weight goes from the pair of numbers with the least value at Z to that of
-the worst labelling, as far as the difference of the two falls to 0. Whatever π is, (V − Z)/t is a mixture
-of labellings less the right one, from which :mod:`._splitting` has its lower bound.
+The best π is found by exchanges: weight moves from the pair of numbers with the least value at Z to the pair
+of the worst labelling, until the difference of their values falls to 0. For any π, (V − Z)/t is a mixture of
+labellings less the right one, which gives :mod:`._splitting` its lower bound.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from collections.abc import Iterable
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-EXCHANGES = 4  # in a step; the next one goes on with the mixture of the last
-HALVINGS = 7  # of the weight that is exchanged
-ENOUGH = 1e-4  # of the best value, over the number of right pairs
-LEAST = 1e-12  # weight that is kept
+EXCHANGES = 4  # exchanges per step; the next step continues with the mixture of the last one
+HALVINGS = 7  # bisections for the weight that is exchanged
+ENOUGH = 1e-4  # tolerance of the best value, divided by the number of right pairs
+LEAST = 1e-12  # the least weight that is kept
 
-#: Numbers (a, b) of right and of wrong pairs that are called right, and their weights, whose sum is 1.
+#: The weight of each pair (a, b), the numbers of right and of wrong pairs called right; the weights sum to 1.
 Mixture = dict[tuple[int, int], float]
 
 
@@ -40,13 +40,13 @@ def numbers(right: np.ndarray, wrong: np.ndarray, least: int) -> tuple[np.ndarra
     """The best b for each a of 0 … n, and R + Σ z_right at them.
 
     Args:
-        right: scores, falling.
-        wrong: the largest of them, falling; b is at most their number.
-        least: of a + b.
+        right: scores of the right pairs, falling.
+        wrong: the largest scores of the wrong pairs, falling; b is at most their number.
+        least: lower bound of a + b.
     """
     n, known = len(right), len(wrong)
     a = np.arange(n + 1)
-    # with a given, more wrong pairs pay while n a / ((a+b) (a+b+1)) + z_(b+1) > 0, which falls
+    # for a given a, one more wrong pair pays while n a / ((a+b) (a+b+1)) + z_(b+1) > 0, which falls in b
     low, high = np.minimum(np.maximum(least - a, 0), known), np.full(n + 1, known)
     while (open_ := low < high).any():
         b = (low + high) // 2
@@ -62,13 +62,13 @@ def nearest(
 
     Args:
         right: V of the right pairs, falling, float64.
-        wrong: of the wrong ones, likewise.
+        wrong: V of the wrong pairs, falling, float64.
         t: weight of R.
-        least: of a + b.
-        mixture: to begin with.
+        least: lower bound of a + b.
+        mixture: the start.
 
     Returns:
-        Z of both in the same order, and the mixture.
+        Z of the right and of the wrong pairs in the same order, and the mixture.
     """
     n, above = len(right), right + t
 
@@ -109,7 +109,7 @@ def nearest(
 
 
 def _values(Z: tuple[np.ndarray, np.ndarray], pairs: Iterable[tuple[int, int]]) -> dict:
-    """R + Σ z_right as it is for each of some pairs of numbers."""
+    """R + Σ z_right for the labellings with each of some pairs of numbers (a, b)."""
     pairs = list(pairs)
     called = np.array(pairs)
     right, wrong = (_sums(z[:most]) for z, most in zip(Z, called.max(axis=0), strict=True))
@@ -118,23 +118,23 @@ def _values(Z: tuple[np.ndarray, np.ndarray], pairs: Iterable[tuple[int, int]]) 
 
 
 def _lowered(values: np.ndarray, by: np.ndarray) -> np.ndarray:
-    """The falling sequence that is nearest to falling values of which the first are lowered."""
+    """The nearest falling sequence to falling values whose first entries are lowered."""
     known = max(2 * len(by), 1)
     while True:
         first = values[:known].copy()
         first[: len(by)] -= by
         first = isotonic_regression(first, increasing=False).x
-        # those behind fall already, and are averaged with others only where they are above the last of these
+        # later values fall already, and are averaged with earlier ones only where above the last of these
         if known >= len(values) or first[-1] >= values[known]:
             return np.concatenate([first, values[known:]])
         known *= 2
 
 
 def _sums(values: np.ndarray) -> np.ndarray:
-    """Of none, of the first, of the first two …"""
+    """The sums of no value, of the first, of the first two …"""
     return np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
 
 
 def _tails(numbers: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """For each place i of 1 … the largest number the weight of those that are at least i."""
+    """For each i from 1 to the largest number, the total weight of the numbers that are at least i."""
     return np.cumsum(np.bincount(numbers, weights)[::-1])[::-1][1:]

@@ -10,8 +10,8 @@ so that with Z = X W, a penalty ρ and the scaled multipliers U (Boyd and others
     Z ← argmin ½‖Z − V‖² + t R(Z) = V + t (Y − P),  V = X W + U,  t = C/ρ
     U ← V − Z.
 
-X W is replaced by OVER X W + (1 − OVER) Z of the step before. Every P gives a lower bound,
-C Δ(P) − ½‖C Xᵀ(P − Y)‖², and the weights −C Xᵀ(P − Y), of which the end is certain.
+X W is replaced by OVER X W + (1 − OVER) Z, with Z of the previous step. Every P gives a lower bound,
+C Δ(P) − ½‖C Xᵀ(P − Y)‖², and the weights −C Xᵀ(P − Y), whose gap to the bound ends the iteration.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import numpy as np
 OVER = 1.6
 MAX_STEPS = 3_000
 CHECK = 10  # steps from one bound to the next
-MOST_FEATURES = 2_000  # whose eigenvectors are found
-HALVINGS = 60  # of the threshold of a projection
-EXACT = 1e-6  # of a sum, relative
+MOST_FEATURES = 2_000  # the most features for which eigenvectors are computed
+HALVINGS = 60  # bisections for the threshold of a projection
+EXACT = 1e-6  # relative tolerance of a sum
 
 
 class Start(NamedTuple):
-    """Where a fit with another C can begin: Z, U, as C/ρ is the same, both [n, m], and what a step keeps."""
+    """A start for another C, because C/ρ stays the same: Z and U, both [n, m], and what a step keeps."""
 
     Z: np.ndarray
     U: np.ndarray
@@ -40,8 +40,8 @@ def minimise(risk, right: np.ndarray, X: np.ndarray, C: float, tol: float, start
     """Weights [d, m], their relative duality gap, and a start for the next C.
 
     Args:
-        risk: with `value`, of scores [n, m]; `rho`, ρ over C; and ``labelling(V, t, kept)``, the P of the
-            step in the dtype of V, Δ(P), and what it keeps for the next one, at first None.
+        risk: has `value`, a function of scores [n, m]; `rho`, ρ over C; and ``labelling(V, t, kept)``, which
+            gives the P of the step in the dtype of V, Δ(P), and `kept` for the next step, at first None.
         right: which pairs are right, [n, m].
         X: features [n, d].
         C: weight of the risk.
@@ -91,5 +91,5 @@ def project(A: np.ndarray, most: int) -> np.ndarray:
         low, high = (threshold, high) if total > most else (low, threshold)
         positive = positive[positive > low] if total > most else positive
     else:
-        threshold = high  # at which the sum is not above
+        threshold = high  # with this one the sum is at most `most`
     return np.clip(A - A.dtype.type(threshold), 0, 1)

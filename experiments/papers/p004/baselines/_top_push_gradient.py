@@ -5,8 +5,8 @@ problem of :mod:`._top_push_solver`:
 
     min  ½‖(α − β) X‖² + Σ α²/4C − Σ α   over  α, β ≥ 0,  Σ α = Σ β,
 
-α of right and β of wrong pairs, kept together as A [n, m]. The curvature is found by doubling. A run ends
-where a step changes the value by less than TOL of it, as the published program does: its iterates rank better
+α of right and β of wrong pairs, kept together as A [n, m]. The curvature is found by doubling. As in the
+published program, a run ends where a step changes the value by less than TOL of it: its iterates rank better
 than the minimum.
 """
 
@@ -16,8 +16,8 @@ import numpy as np
 
 TOL = 1e-4
 MAX_STEPS = 1_000
-HALVINGS = 60  # of the threshold of a projection
-GROWTH = 2.0  # of the curvature
+HALVINGS = 60  # bisections for the threshold of a projection
+GROWTH = 2.0  # factor by which the curvature grows
 
 
 def solve(X, right: np.ndarray, C: float, tol: float = TOL) -> tuple[np.ndarray, float]:
@@ -27,7 +27,7 @@ def solve(X, right: np.ndarray, C: float, tol: float = TOL) -> tuple[np.ndarray,
         X: features [n, d], dense or CSR.
         right: which pairs are right, [n, m].
         C: weight of the losses.
-        tol: change of the value, relative, at which it ends.
+        tol: relative change of the value at which the run ends.
     """
     dtype = X.dtype
     sign, at = np.where(right, 1, -1).astype(dtype), right.astype(dtype)

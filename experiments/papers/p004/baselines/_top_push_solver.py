@@ -9,12 +9,12 @@ with one τ for all classes (joint) or one for each (one-vs-all). The dual is
 
     max_{α,β ≥ 0}  Σ α − Σ α²/4C − ½‖(α − β) X‖²,   Σα = Σβ.
 
-Method of multipliers: what is not smooth is replaced by its Moreau envelope of weight ρ around the
-last multipliers, so that β = max(0, β' + ρ (z − τ)); α is 2 C max(0, 1 + τ − z). The smoothed problem is
-solved by Newton's method. The Hessian of a class is I + X_Aᵀ D X_A over its active pairs A, few of
-them, and is inverted through (D⁻¹ + X_A X_Aᵀ)⁻¹; τ is eliminated from the system, and is set to its
-best value after every step. The end is a relative duality gap, measured on the problem itself with
-multipliers that are feasible.
+Method of multipliers: the constraints, which are not smooth, are replaced by their Moreau envelope of weight
+ρ around the last multipliers, so that β = max(0, β' + ρ (z − τ)); α is 2 C max(0, 1 + τ − z). The smoothed
+problem is solved by Newton's method. The Hessian of a class is I + X_Aᵀ D X_A over its active pairs A, which
+are few, and is inverted through (D⁻¹ + X_A X_Aᵀ)⁻¹; τ is eliminated from the system, and is set to its
+best value after every step. The iteration ends by a relative duality gap, measured on the original problem
+with feasible multipliers.
 
 symbol          variable    shape
 W               W           [m, d]
@@ -32,15 +32,15 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-RHO = 3.0  # ρ at the start, over the mean of ‖x‖², the curvature of the dual
-GROWTH = 4.0  # of ρ after a round that has not halved the gap
+RHO = 3.0  # ρ at the start, divided by the mean of ‖x‖², the curvature of the dual
+GROWTH = 4.0  # factor of ρ after a round that has not halved the gap
 MAX_ROUNDS = 100
-MAX_STEPS = 50  # of Newton's method a round
+MAX_STEPS = 50  # Newton steps per round
 MAX_THRESHOLD_STEPS = 60
 WHOLE = (1.0, 0.5, 0.25, 0.125)  # lengths tried along Newton's direction
 MAX_HALVINGS = 30
-ARMIJO = 1e-4  # of the sufficient decrease
-ROUNDING = 1e-7  # of a value, relative; float32 features cannot give better
+ARMIJO = 1e-4  # factor of the sufficient decrease
+ROUNDING = 1e-7  # relative rounding error of a value; float32 features give no better
 
 
 class Solution(NamedTuple):
@@ -79,7 +79,7 @@ def solve(X, y, m: int, C: float, joint: bool, start: Solution | None = None, to
     best = W, tau
     for _ in range(MAX_ROUNDS):
         value = problem.primal(W, Z)
-        # what ½‖∇‖² leaves open is a part of the gap
+        # Newton's method may leave ½‖∇‖² at a part of the gap
         inexact = 0.1 * max(min(primal, value) - max(dual, 0.0), tol * max(dual, 0.0))
         W, tau, Z, count = _newton(problem, W, tau, Z, A, rho, inexact)
         steps += count
@@ -111,7 +111,7 @@ class _Problem:
         self.norms2 = np.asarray(squares.sum(axis=1)).ravel()
         self.right = np.zeros((m, X.shape[0]), bool)
         self.right[y, np.arange(X.shape[0])] = True
-        self.sign = np.where(self.right, -1, 1).astype(X.dtype)  # of z in its violation
+        self.sign = np.where(self.right, -1, 1).astype(X.dtype)  # sign of z in the violation
 
     def means(self) -> np.ndarray:
         """C (Σ_{i of c} x_i − share of c · Σ_i x_i), [m, d]."""
@@ -120,7 +120,7 @@ class _Problem:
         return self.X.dtype.type(self.C) * (sums - share * sums.sum(axis=0))
 
     def scores(self, W) -> np.ndarray:
-        """Z."""
+        """The scores Z of weights W."""
         return np.ascontiguousarray((self.X @ W.T).T)
 
     def total(self, a) -> np.ndarray:
@@ -149,7 +149,7 @@ class _Problem:
         return np.where(A > 0, np.where(self.right, 2 * self.C, rho), 0)
 
     def slope(self, A) -> np.ndarray:
-        """Of the smoothed problem in τ: Σα − Σβ."""
+        """The slope of the smoothed problem in τ: Σα − Σβ."""
         return -self.total(self.sign * A)
 
     def primal(self, W, Z) -> float:
@@ -238,7 +238,7 @@ def _search(problem: _Problem, W, tau, Z, before, rho, G, slope, P, B, q):
     value = problem.smoothed(W, Z, tau, before, rho)
     rounding = ROUNDING * np.abs(value)
 
-    # along all of the direction; classes with a common τ take the same step
+    # first the whole direction is tried; classes with a common τ take the same step
     descent = problem.total((G * F).sum(axis=1, keepdims=True, dtype=np.float64)) + slope * q
     taken = np.zeros_like(tau)
     for t in WHOLE:
@@ -249,7 +249,7 @@ def _search(problem: _Problem, W, tau, Z, before, rho, G, slope, P, B, q):
         if taken.all():
             break
     t = np.broadcast_to(taken, (m, 1)).astype(W.dtype)
-    # where it is too short: at this τ, every class as far as it can
+    # where that step is too short: at a fixed τ, every class takes its own step
     trial, length, alone = t == 0, 1.0, np.zeros_like(t)
     descent = (G * P).sum(axis=1, keepdims=True, dtype=np.float64)
     for _ in range(MAX_HALVINGS):

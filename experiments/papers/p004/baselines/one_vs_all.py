@@ -19,7 +19,7 @@ from xmcjax import linops
 from xmcjax.losses import squared_hinge
 from xmcjax.solvers import newton_cg
 
-# without bias; the gradient alone says when a lane has ended
+# without bias; only the gradient decides when a lane ends
 HPARAMS = newton_cg.HParams(l2_bias=-1.0, decrement=1e30, max_steps=2_000)
 MAX_RUNS = 10
 
@@ -37,7 +37,7 @@ class OneVsAll:
         W = np.zeros((X.shape[1], Y.shape[1]), X.dtype) if start is None else start
         primal, gap = objective(X, Y, W, C)
         for _ in range(MAX_RUNS):
-            # half of the allowed gap, shared out over the classes
+            # half of the allowed gap, divided among the classes
             tolerance = np.sqrt(TOL * primal / Y.shape[1])
             problem = newton_cg.lane_problem(op, Y, squared_hinge, weight=C, tolerance=tolerance)
             W = np.asarray(newton_cg.run(problem, HPARAMS, newton_cg.init(problem, W)).w)

@@ -50,7 +50,7 @@ class Softmax:
                 raise StopIteration
 
         w = np.zeros(shape) if start is None else start
-        # the gap alone decides: the tolerances of the program are out of reach
+        # only the gap ends the iteration: scipy's tolerances cannot be reached
         options = {"maxiter": self.max_iter, "maxfun": 2 * self.max_iter, "gtol": 0.0, "ftol": 0.0}
         found = scipy.optimize.minimize(
             objective, w.ravel(), jac=True, method="L-BFGS-B", callback=done, options=options

@@ -35,8 +35,8 @@ import scipy.sparse as sp
 from experiments.papers.p004.baselines import _cutting_planes, _precision_step, _splitting
 from experiments.papers.p004.baselines._base import GRID, TOL, Fitted, linear, one_hot
 
-TOP = 8  # times n: the wrong pairs that are sorted at first
-RHO = {"recall": 0.02, "precision": 0.1}  # ρ over C; margins are 1 whatever the features are
+TOP = 8  # at first TOP · n of the wrong pairs are sorted
+RHO = {"recall": 0.02, "precision": 0.1}  # ρ over C, fixed because margins are 1 whatever the features are
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class RecallAt:
     """SVM-perf for Recall@k.
 
     Attributes:
-        k: pairs that may be called right, over n.
+        k: the number of pairs that may be called right, divided by n.
     """
 
     k: int
@@ -61,7 +61,7 @@ class PrecisionAt:
     """SVM-perf for Prec@k.
 
     Attributes:
-        k: n over the pairs that must be called right.
+        k: n divided by the number of pairs that must be called right.
     """
 
     k: int
@@ -88,7 +88,7 @@ class RecallRisk:
 
     Args:
         right: which pairs are right, [n, m].
-        most: of the pairs that are called right.
+        most: the most pairs that are called right.
     """
 
     def __init__(self, right: np.ndarray, most: int):
@@ -121,7 +121,7 @@ class RecallRisk:
         return slope.reshape(Z.shape), float(len(self.right) - called[self.right].sum())
 
     def _worth(self, Z) -> tuple[np.ndarray, float]:
-        """What calling a pair right is worth, [n m], and the least worth of those called so, or 0."""
+        """The gain of calling each pair right, [n m], and the least gain of those called right, or 0."""
         worth = Z.ravel().copy()
         worth[self.right] -= 1
         place = worth.size - self.most
@@ -133,7 +133,7 @@ class PrecisionRisk:
 
     Args:
         right: which pairs are right, [n, m].
-        least: of the pairs that are called right.
+        least: the fewest pairs that are called right.
     """
 
     def __init__(self, right: np.ndarray, least: int):
@@ -151,7 +151,7 @@ class PrecisionRisk:
             wrong, below = self._largest(scores, known)
             found = _precision_step.nearest(scores[right], scores[wrong], t, self.least, begin)
             z_right, z_wrong, kept = found
-            # else a labelling calls others right, or they are averaged with these
+            # otherwise a labelling calls unsorted pairs right, or they are averaged with sorted ones
             if (z_wrong[-1] >= below and max(b for _, b in kept) < known) or known == self.n_wrong:
                 break
             known = min(TOP * known, self.n_wrong)
@@ -169,7 +169,7 @@ class PrecisionRisk:
         """Slope and offset of a plane that touches R at Z: ⟨slope, Z⟩ + offset = R(Z)."""
         _, last_right, last_wrong = self._worst(Z)
         n, slope = len(self.right), (last_wrong <= Z).astype(Z.dtype)
-        # of pairs with equal scores all or none are called right: what counts are those that are
+        # of pairs with equal scores all or none are called right, so that the numbers are counted again
         called = Z.ravel()[self.right] >= last_right
         slope.ravel()[self.right] = 0
         a, b = int(called.sum()), float(slope.sum(dtype=np.float64))

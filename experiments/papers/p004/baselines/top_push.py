@@ -46,11 +46,11 @@ class TopPush:
 
 @dataclasses.dataclass(frozen=True)
 class TopPushEarly:
-    """TopPush over all pairs, by the published method and until where it ends."""
+    """TopPush over all pairs, by the published method with its early stop."""
 
     grid: tuple[float, ...] = GRID
 
     def fit(self, X, y, C: float, start=None) -> Fitted:
-        """See :class:`.Method`; each C starts from 0, as where it ends is a part of it."""
+        """See :class:`.Method`; each C starts from 0, because the early stop depends on the start."""
         W, gap = _top_push_gradient.solve(X, one_hot(y, bool), C)
         return Fitted(linear(W), gap, None)

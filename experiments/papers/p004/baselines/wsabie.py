@@ -26,7 +26,7 @@ from experiments import _data
 from experiments.papers.p004.baselines._base import Fitted
 
 MARGIN = 0.01
-PASSES = 30  # over as many random instances as there are
+PASSES = 30  # passes, each over n random instances
 
 
 class State(NamedTuple):
@@ -97,13 +97,13 @@ def draw(rng: np.random.Generator, count: int, n: int, dtype) -> tuple[np.ndarra
 
 @functools.partial(jax.jit, donate_argnames="state")
 def train(indices, values, y, state: State, drawn, stepsize, margin) -> State:
-    """As many steps as there are random numbers.
+    """A step for each of the drawn random numbers.
 
     Args:
         indices: of :func:`experiments._data.padded`, [n, r] or None.
-        values: likewise, [n, r].
+        values: of :func:`experiments._data.padded`, [n, r].
         y: classes [n].
-        state: is given away.
+        state: the start, which is donated to the computation.
         drawn: of :func:`draw`.
         stepsize: λ.
         margin: b.
@@ -121,7 +121,7 @@ def train(indices, values, y, state: State, drawn, stepsize, margin) -> State:
         recent = state.violators[c]
         skipped = jnp.any((recent >= 0) & violates[recent])
         number = jnp.sum(violates).astype(dtype)
-        # one of `number` is met in m draws out of m − 1 classes
+        # whether m draws out of m − 1 classes meet one of the `number` violators
         found = chance < 1 - (1 - number / (m - 1)) ** m
         place = jnp.minimum(choice * number, number - 1).astype(jnp.int32)
         other = jnp.argmax(jnp.cumsum(violates, dtype=jnp.int32) > place)  # each violating class is as likely
@@ -147,5 +147,5 @@ def train(indices, values, y, state: State, drawn, stepsize, margin) -> State:
 
 
 def _scaled(gradient, squares):
-    """AdaGrad's gradient / √squares; 0 before the first."""
+    """AdaGrad's gradient / √squares; 0 where squares is 0."""
     return gradient / jnp.sqrt(jnp.where(squares > 0, squares, 1))
