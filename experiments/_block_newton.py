@@ -1,8 +1,8 @@
 """Block-diagonal Newton for multinomial logistic regression: the curvature of the softmax, class by class.
 
-Of the Hessian of G only the blocks of one class are kept, λ I + Xᵀ diag(c p_k (1 − p_k)) X; their systems
-are lanes of CG, solved to a tenth of the gradient. The line search of the joint method safeguards the
-step: what the classes do together is no Newton step, and may go too far.
+Of the Hessian of G only the diagonal blocks, one per class, are kept, λ I + Xᵀ diag(c p_k (1 − p_k)) X; their
+systems are lanes of CG, solved to a tenth of the gradient. The line search of the joint method safeguards
+the step, because the steps of all classes together are no Newton step and may be too long.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ init = newton.init
 
 
 def step(problem: Problem, hp: HParams, state: State) -> State:
-    """The steps of all classes and one line search; `state.inner` counts CG steps, of the slowest lane."""
+    """The steps of all classes and one line search; `state.inner` counts the CG steps of the slowest lane."""
     memory: newton.Memory = state.memory
     P = jnp.exp(memory.Z - memory.log_sums[:, None])
     curvature = problem.weight[:, None] * P * (1 - P)

@@ -1,10 +1,10 @@
-"""Results of single runs, kept in a file: an experiment that was stopped goes on where it was.
+"""Results of single runs ("cells"), kept in a file, so that a stopped experiment continues where it was.
 
-A cell is found by everything that was asked for. Options of the experiment are part of it by themselves, so
-that a new one cannot be forgotten; only those that list the cells, such as the sets or the methods, are named
-by the experiment, which then says of each cell which of them it is. With its result a cell keeps what made
-it: command, commit, date, machine, versions, and of the study of a paper a hash of what it measures. A cell
-whose hash is another one than today's is not taken.
+The key of a cell is everything that was asked for. All options of the experiment are part of it
+automatically, so that a new option cannot be forgotten. Only options that list cells, such as the sets or the
+methods, are named by the experiment, which then states their values for each cell. With its result a cell
+keeps what made it: command, commit, date, machine, versions, and in the study of a paper a hash of the
+sources that it measures. A cell whose hash differs from the present one is not used.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 from experiments import _report
 from experiments.papers._sources import sources, study_of
 
-# Of every experiment: where results go, and what stands for other options.
+# Options of every experiment that are no part of a key: the folder of the results, and names for sizes.
 NO_PART = ("out", "small", "full")
-# Characters of a result that are printed when it is there.
+# The most characters of a new result that are printed.
 MOST_PRINTED = 1000
 
 
@@ -29,7 +29,7 @@ class Cells:
     Args:
         options: of the experiment, a dataclass with the folder ``out``.
         name: of the experiment.
-        listed: names of the options that list cells; what they are for a cell stands in `asked`.
+        listed: names of the options that list cells; `asked` has their values for each cell.
 
     Raises:
         ValueError: the file is none of cells.
@@ -47,12 +47,12 @@ class Cells:
         self._used: set[str] = set()
 
     def get(self, work: Callable[[], dict], without: Sequence[str] = (), /, **asked) -> dict:
-        """What is stored of this cell, or what `work` gives, which is stored.
+        """The stored result of this cell, or else that of `work`, which is then stored.
 
         Args:
-            work: gives the result, which JSON can hold.
+            work: function that gives the result, which JSON can hold.
             without: names of options that do not change this result.
-            asked: what tells the cell from others of the same options.
+            asked: values that distinguish the cell from others with the same options.
         """
         key = self._key(without, asked)
         if key not in self._cells:
@@ -63,9 +63,9 @@ class Cells:
     def put(self, found: dict, without: Sequence[str] = (), /, **asked) -> None:
         """Stores a result; the arguments are those of :meth:`get`."""
         key = self._key(without, asked)
-        # as it is when it is read again
+        # in the form in which it will be read again
         cell = {"asked": json.loads(key), "made": _report.made(self._name), "found": found}
-        # what another process has stored meanwhile stays
+        # cells that another process has stored meanwhile are kept
         cells = {**self._stored(), **self._cells, key: json.loads(json.dumps(cell))}
         self._cells = self._fresh(cells)
         self._used.add(key)
@@ -79,7 +79,7 @@ class Cells:
         return self._key(without, asked) in self._cells
 
     def alike(self, **asked) -> Iterator[tuple[dict, dict]]:
-        """What was asked for and the result, of every stored cell of these options that has these values."""
+        """(asked, result) of every stored cell that has these options and these values."""
         wanted = json.loads(json.dumps({**self._common, **asked}))
         for key, cell in self._cells.items():
             if all(cell["asked"].get(name) == value for name, value in wanted.items()):
@@ -102,11 +102,11 @@ class Cells:
         return json.dumps({**common, **asked}, sort_keys=True)
 
     def _fresh(self, cells: dict[str, dict]) -> dict[str, dict]:
-        """Those that were made by today's sources."""
+        """The cells that were made by the present sources."""
         return {key: cell for key, cell in cells.items() if cell["made"].get("sources") == self._sources}
 
     def _stored(self) -> dict[str, dict]:
-        """By their keys."""
+        """The cells in the file, by their keys."""
         if not self.path.exists():
             return {}
         cells = json.loads(self.path.read_text())

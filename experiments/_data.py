@@ -14,7 +14,7 @@ from xmcjax.data import fit_transforms
 from xmcjax.datasets import make_power_law
 
 ROOT = Path(__file__).resolve().parent.parent
-# Training images of a class of the silhouettes, at most.
+# The most training images per class of the silhouettes.
 MOST_PER_CLASS = 100
 
 # The transforms with which a set is usually trained.
@@ -41,7 +41,9 @@ class Split(NamedTuple):
 
 
 def folder() -> Path:
-    """Of the data sets; NoDataError where there is none, FileNotFoundError where the named one is none."""
+    """The folder of the data sets. Raises NoDataError if there is none, FileNotFoundError if the named one is
+    missing.
+    """
     named = os.environ.get("XMCJAX_DATA")
     path = ROOT.parent / "shared" / "data" if named is None else Path(named)
     if not path.is_dir():
@@ -55,7 +57,7 @@ def fetch(name: str) -> datasets.Fetched:
 
     Raises:
         FileNotFoundError: it is neither there nor to be fetched, so that a study goes on without it.
-        ValueError: its files are others.
+        ValueError: the files have another shape or checksum.
     """
     path = Path(os.environ.get("XMCJAX_DATA", ROOT.parent / "shared" / "data"))
     try:
@@ -88,7 +90,7 @@ def power_law(rows: int, test_rows: int, features: int, labels: int, **options) 
 
 
 def transformed(split: Split, transforms: str) -> Split:
-    """With transforms fitted on the training part."""
+    """The split after transforms, which are fitted on the training part."""
     fitted = fit_transforms(transforms, split.X)
     return split._replace(X=fitted.apply(split.X), X_test=fitted.apply(split.X_test))
 
@@ -114,7 +116,7 @@ def load_classes(name: str) -> ClassSplit:
 
 
 def padded(X) -> tuple[np.ndarray | None, np.ndarray]:
-    """Indices (None for a dense X) and values of the non-zeros of each row, filled up with zeros."""
+    """Indices (None for a dense X) and values of the non-zeros of each row, padded with zeros."""
     if not sp.issparse(X):
         return None, np.asarray(X)
     X = X.tocsr()
@@ -126,7 +128,7 @@ def padded(X) -> tuple[np.ndarray | None, np.ndarray]:
 
 
 def _silhouettes() -> ClassSplit:
-    """Caltech 101 Silhouettes, 4,100 / 2,264 / 2,307 images of 28 x 28 pixels, 0 or 1, as they are."""
+    """Caltech 101 Silhouettes, 4,100 / 2,264 / 2,307 images of 28 x 28 pixels, 0 or 1, unscaled."""
     found = fetch("caltech101_silhouettes")
     return ClassSplit(
         *(found.X_train, found.Y_train - 1, found.X_valid, found.Y_valid - 1, found.X_test, found.Y_test - 1)
@@ -134,11 +136,11 @@ def _silhouettes() -> ClassSplit:
 
 
 def _silhouettes_by_class() -> ClassSplit:
-    """The same images, with numbers of each class that most likely are those of the official split.
+    """The silhouettes, split so that each part has probably as many images per class as the official split.
 
-    The official file is not here, but the sizes of its parts are known, and one rule has them to the image:
-    three fifths of a class, rounded up, and at most 100 are for training, half of the rest, rounded down, for
-    validation, and what is left is for the test. Which images these are is drawn here.
+    The official file is missing here, but the sizes of its parts are known, and one rule gives exactly these
+    sizes: of each class three fifths, rounded up and at most 100, are for training, half of the rest, rounded
+    down, for validation, and the remaining images for the test. Which images these are is drawn at random.
     """
     found = fetch("caltech101_silhouettes")
     X = np.concatenate([found.X_train, found.X_valid, found.X_test])

@@ -22,24 +22,24 @@ def answers(
     environment: Mapping[str, str],
     processors: Sequence[int] = (),
 ) -> list[dict]:
-    """What each of several processes answers, which run at once: the last line that it prints, in JSON.
+    """The answers of several processes that run at once: of each the last line that it prints, in JSON.
 
     Args:
-        command: of a process; its last argument becomes `request` in JSON with what :func:`join` asks for.
-        request: what is asked of all of them.
+        command: of a process; `request` in JSON, with what :func:`join` needs, is added as last argument.
+        request: what all processes are asked.
         count: of the processes.
         environment: variables beside those of this process.
-        processors: the k-th process runs on the k-th of them; empty for all of them on any.
+        processors: the k-th process runs on the k-th processor; if empty, every process runs on any.
 
     Raises:
-        RuntimeError: one of them failed; with the last line of its errors.
+        RuntimeError: a process failed; the message has the last line of its errors.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     running: list[subprocess.Popen] = []
     with contextlib.ExitStack() as files:
-        # who waits for one process reads nothing that another one writes
+        # files, not pipes: while one process is waited for, nobody would read what another one writes
         errors = [files.enter_context(tempfile.TemporaryFile("w+")) for _ in range(count)]
         try:
             for place in range(count):

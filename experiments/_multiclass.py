@@ -30,7 +30,7 @@ def load(name: str) -> Parts:
 
 
 def _files(name: str) -> Parts:
-    """As the files are."""
+    """A set of files, unscaled."""
     return _numbered(*_data.fetch(name)[:4])
 
 
@@ -46,7 +46,7 @@ def _dense(name: str) -> Parts:
 
 
 def _unit_variance(name: str) -> Parts:
-    """To [−1, 1] by the range of the training part, then by its standard deviation, not centred."""
+    """Scaled to [−1, 1] by the range of the training part, then by its standard deviation, not centred."""
     X, y, X_test, y_test = _dense(name)
     X, X_test = X.astype(np.float64), X_test.astype(np.float64)
     low, high = X.min(axis=0), X.max(axis=0)
@@ -56,7 +56,7 @@ def _unit_variance(name: str) -> Parts:
 
 
 def _standardised(name: str) -> Parts:
-    """Mean 0 and standard deviation 1 in the training part."""
+    """Scaled to mean 0 and standard deviation 1 in the training part."""
     X, y, X_test, y_test = _dense(name)
     mean, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, ddof=1, dtype=np.float64)
     X, X_test = (((A - mean) / deviation).astype(np.float32) for A in (X, X_test))
@@ -70,7 +70,7 @@ def _text(name: str) -> Parts:
 
 
 def _classes(name: str) -> Parts:
-    """Of experiments._data.CLASS_SETS."""
+    """A set of experiments._data.CLASS_SETS."""
     split = _data.load_classes(name)
     return Parts(split.X, split.y, split.X_test, split.y_test)
 
@@ -94,7 +94,7 @@ def _made_texts(name: str) -> Parts:
 
 
 def _made_speech(name: str) -> Parts:
-    """Dense features of 26 classes as of spoken letters: neighbours are correlated, and rows have norm 30."""
+    """Dense features of 26 classes, like spoken letters: neighbours are correlated, and rows have norm 30."""
     rng = np.random.default_rng(0)
     n, d, m = 7_500, 600, 26
     smooth = np.exp(-0.5 * ((np.arange(d)[:, None] - np.arange(d)) / 3) ** 2)
@@ -137,5 +137,5 @@ SETS: dict[str, Callable[[str], Parts]] = {
 
 
 def test_error(W: np.ndarray, X, y: np.ndarray) -> float:
-    """In percent."""
+    """The test error in percent."""
     return 100 * float(np.mean(np.argmax(X @ W, axis=1) != y))

@@ -1,8 +1,8 @@
 """What the experiments with multinomial logistic regression share: a run of one program, with its trace.
 
-A trace has G after each iteration and the processor seconds of the process until then, compilation
-included and reading the data not. Near the target G is worked out in float64 while the clock stands, for
-every program alike. ``python -m experiments._multinomial`` with a JSON object of options on standard input
+A trace has G after each iteration and the processor seconds of the process until then, with compilation,
+without reading the data. Near the target G is computed in float64 while the clock is stopped, for all
+programs alike. ``python -m experiments._multinomial`` with a JSON object of options on standard input
 makes one run in a process of its own and prints one JSON object; see :class:`Request`.
 """
 
@@ -34,14 +34,14 @@ class Request:
     Attributes:
         data: a set of experiments._multiclass.
         lam: λ.
-        program: a method of ours, "admm" with a number, which is ρ and stays it, "block_newton",
-            "sklearn lbfgs" or "sklearn newton-cg".
+        program: a method of ours, "admm" with a number (a fixed ρ), "block_newton", "sklearn lbfgs" or
+            "sklearn newton-cg".
         dtype: of the features and the weights.
-        target: the run ends when G is there; −∞ never.
-        limit: processor seconds after which it ends.
-        tolerance: on ‖∇G‖/‖∇G(0)‖, ours only.
-        rows: of the training part, the first ones; 0 for all.
-        again: a first run of at most half a minute is followed by another one of the same kind.
+        target: the run ends when G is at most this; with −∞ it does not end by G.
+        limit: processor seconds after which the run ends.
+        tolerance: on ‖∇G‖/‖∇G(0)‖, for our methods only.
+        rows: how many of the first rows of the training part are used; 0 for all.
+        again: whether a first run of at most half a minute is followed by an equal one.
     """
 
     data: str
@@ -55,9 +55,9 @@ class Request:
     again: bool = False
 
 
-# Seconds of a run that is not made again.
+# A run that takes longer than this many seconds is not repeated.
 LONG = 30.0
-# Above the target by so much at most, relatively, G is worked out in float64.
+# Where G exceeds the target by at most this relative amount, it is computed in float64.
 _NEAR = 5e-3
 
 
@@ -69,7 +69,7 @@ class Trace:
     """G and ‖∇G‖ against processor seconds.
 
     Args:
-        request: whose target and limit end the run.
+        request: its target and limit end the run.
         objective: G of weights [d, K] in float64.
     """
 
@@ -79,7 +79,7 @@ class Trace:
         self._begin = time.process_time()
 
     def note(self, weights: Callable[[], np.ndarray], **numbers: float) -> None:
-        """After an iteration, G as `value` among the numbers; raises _Enough at the target or the limit."""
+        """Notes an iteration; `numbers` has G as `value`. Raises _Enough at the target or the limit."""
         now = time.process_time()
         seconds, value = now - self._begin, numbers["value"]
         if value <= self._request.target * (1 + _NEAR):
@@ -115,7 +115,7 @@ def ask(request: Request) -> dict:
 
 
 def answer(request: Request) -> dict:
-    """The trace of a run, and how it ended; that of a second one as ``again``."""
+    """The trace of a run, and how it ended; the trace of a second run as ``again``."""
     parts = _multiclass.load(request.data)
     last = request.rows or parts.X.shape[0]
     X, y = parts.X[:last].astype(request.dtype), parts.y[:last].astype(np.int32)
@@ -159,13 +159,13 @@ def _ours(request: Request, X, y, exactly: Callable[[np.ndarray], float]) -> dic
 
 
 def _admm(problem, hp, rho: float, observe: Callable) -> str:
-    """ADMM with one ρ from the first iteration to the last, as the paper has it."""
+    """ADMM with the same ρ from the first iteration to the last, as in the paper."""
     from xmcjax.solvers import Status, multinomial
     from xmcjax.solvers.multinomial import admm
 
     state = multinomial.initial(problem, hp, None, None, method="admm")
     memory = state.memory._replace(rho=state.memory.rho.dtype.type(rho))
-    # where it has moved as long as it may, ρ stays
+    # the state pretends that ρ has been adapted as often as is allowed, so that ρ stays
     state = state._replace(steps=state.steps + admm.ADAPTED, memory=memory)
     while int(state.status) == Status.RUNNING:
         observe(state._replace(steps=state.steps - admm.ADAPTED))
@@ -182,7 +182,7 @@ def _sklearn(request: Request, X, y, exactly: Callable[[np.ndarray], float]) -> 
     from sklearn.linear_model._linear_loss import LinearModelLoss
 
     def recorded(method: str, value_of: Callable):
-        """The method with which its solvers evaluate G, noting it; they take the mean over the instances."""
+        """The method by which scikit-learn evaluates G, the mean over the instances, with a note of G."""
         plain = getattr(LinearModelLoss, method)
 
         def call(loss, coef, *arguments, **options):
@@ -206,7 +206,7 @@ def _sklearn(request: Request, X, y, exactly: Callable[[np.ndarray], float]) -> 
     trace = Trace(request, exactly)
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")  # it stops at its rounding, and says so
+        warnings.simplefilter("ignore")  # it warns when it stops because of rounding
         stack.enter_context(recorded("loss_gradient", lambda result: result[0]))
         stack.enter_context(recorded("loss", lambda result: result))
         with contextlib.suppress(_Enough):
@@ -218,16 +218,16 @@ def _sklearn(request: Request, X, y, exactly: Callable[[np.ndarray], float]) -> 
 def optimum(
     cells: Cells, without: Sequence[str], data: str, lam: float, *, seconds: float, rows: int, **asked
 ) -> dict:
-    """The least G, from a long run in float64, and ‖∇G‖²/(2λ), which it is at most too high.
+    """The least G, from a long run in float64, and the bound ‖∇G‖²/(2λ) on its excess over the minimum.
 
     Args:
-        cells: where it is kept; `rows` is one of the options of the experiment.
-        without: options of the experiment that do not change it.
+        cells: where the result is kept; `rows` is one of the options of the experiment.
+        without: options of the experiment that do not change the result.
         data: a set of experiments._multiclass.
         lam: λ.
-        seconds: of the processor, after which the run ends.
-        rows: of the training part, the first ones; 0 for all.
-        asked: what else tells the cell from others.
+        seconds: processor seconds after which the run ends.
+        rows: how many of the first rows of the training part are used; 0 for all.
+        asked: further values that distinguish the cell from others.
     """
 
     def work() -> dict:
@@ -241,13 +241,13 @@ def optimum(
 
 
 def seconds_to(found: dict, best: float, gap: float) -> float | None:
-    """Processor seconds until G ≤ (1 + gap) best; None where it never was."""
+    """Processor seconds until G ≤ (1 + gap) best; None where G never was."""
     reached = np.flatnonzero(np.asarray(found["value"]) <= best * (1 + gap))
     return found["seconds"][reached[0]] if len(reached) else None
 
 
 def thinned(found: dict, most: int = 200) -> dict:
-    """The trace with at most so many entries, first and last among them, in rising distances."""
+    """The trace thinned to at most `most` entries with growing distances, the first and last among them."""
     if "again" in found:
         found = found | {"again": thinned(found["again"], most)}
     count = len(found["value"])

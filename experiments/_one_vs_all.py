@@ -27,16 +27,16 @@ _OPTION = {
     "ova_primal": ("ova_primal", str),
     "mean_separating": ("msi_t", float),
 }
-# Lanes of a block in a trace.
+# How many labels a trace trains in step, as the lanes of a block.
 _LANES = 16
 
 
 class Published(OneVsAll):
     """The method of Schultheis and Babbar, 2022: the bias is only the weight of a last feature of value 1.
 
-    As in LIBLINEAR, whose rules they take (Galli and Lin, 2021), CG stops at its step i where i times the
-    last fall of the quadratic model is 0.5 of the whole fall, with the preconditioner 0.99 I + 0.01 diag(H);
-    the line search takes the first of 1, ½, ¼ … with a decrease of 0.01 of what the slope promises; a label
+    They take the rules of LIBLINEAR (Galli and Lin, 2021). CG stops at its step i if i times the last
+    decrease of the quadratic model is 0.5 of the total decrease; its preconditioner is 0.99 I + 0.01 diag(H).
+    The line search takes the first of 1, ½, ¼ … with a decrease of 0.01 of what the slope promises. A label
     ends by its gradient alone (eqs. 12 and 13).
     """
 
@@ -116,7 +116,7 @@ def features(X, solver: str):
 
 
 def sample(Y, most: int) -> np.ndarray:
-    """Labels with positives, at most so many: a seeded sample, ascending; all for 0."""
+    """Labels with positives, at most `most`: a seeded sample, ascending; all of them for 0."""
     labels = np.flatnonzero(np.diff(sp.csc_matrix(Y).indptr) > 0)
     if most and len(labels) > most:
         labels = np.sort(np.random.default_rng(0).choice(labels, most, replace=False))
@@ -143,7 +143,7 @@ class Collected:
 
     def __init__(self, n_labels: int, n_features: int):
         self.shape = n_labels, n_features
-        self.bias = np.full(n_labels, -np.inf, np.float32)  # of a label that is never predicted
+        self.bias = np.full(n_labels, -np.inf, np.float32)  # −∞ marks a label that is never predicted
         self.value = np.zeros(n_labels)
         self._parts: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
@@ -154,7 +154,7 @@ class Collected:
             self.bias[result.label] = result.bias
 
     def weights(self) -> sp.csr_array:
-        """Of all labels so far."""
+        """The weights of all labels so far."""
         nothing = np.zeros(0, np.int32), np.zeros(0, np.float32)
         parts = [self._parts.get(label, nothing) for label in range(self.shape[0])]
         indptr = np.cumsum([0] + [len(indices) for indices, _ in parts])
@@ -188,14 +188,14 @@ def quality(weights, bias: np.ndarray, X_test, Y_test) -> dict:
 
 
 class ByStep:
-    """An observer: what the lanes did, by Newton step."""
+    """An observer that collects what the lanes did, by Newton step."""
 
     def __init__(self, n: int):
         self._n = n
         self._totals: dict[int, list[float]] = {}
 
     def __call__(self, record: StepRecord) -> None:
-        # record.newton_steps counts the steps made: 0 is the start
+        # record.newton_steps counts the steps made; 0 is the start
         for step, active, multiplier in zip(
             record.newton_steps.tolist(), record.active.tolist(), record.multiplier.tolist(), strict=True
         ):
@@ -205,7 +205,7 @@ class ByStep:
             totals[2] += multiplier
 
     def table(self) -> list[dict]:
-        """Labels at the step, their mean share of active rows and their mean multiplier."""
+        """By step: the number of labels, their mean share of active rows and their mean multiplier."""
         return [
             {"step": step, "labels": n, "active": active / n / self._n, "multiplier": multiplier / n}
             for step, (n, active, multiplier) in sorted(self._totals.items())
@@ -217,9 +217,9 @@ class Trace:
     """Every step of every label.
 
     Attributes:
-        label, step, value, active, multiplier, seconds: of each step, by label and step; step 0 takes
+        label, step, value, active, multiplier, seconds: of each step, by label and step; step 0 evaluates
             the starting weights, active is a share of the rows.
-        positives, distance: of each label; ‖w − w0‖ with the bias.
+        positives, distance: of each label; distance is ‖w − w0‖ with the bias.
     """
 
     label: np.ndarray
@@ -235,13 +235,13 @@ class Trace:
 def trace(X, Y, how: OneVsAll, labels: np.ndarray) -> Trace:
     """Trains the labels without clipping and keeps every step.
 
-    Sixteen labels of about equally many positives start together and go in step, no lane is refilled: the
-    time of a step, divided by the lanes that made it, is that of a label at this step. It is processor time
-    where the step is native.
+    Sixteen labels with about equally many positives start together and go in step; no lane is refilled. The
+    time of a label at a step is the time of the step, divided by the number of lanes that made it. It is
+    processor time where the step is native.
 
     Args:
         X, Y: as of train_one_vs_all.
-        how: to train; its block size, threads and clipping are not used.
+        how: the options of training; block size, threads and clipping are not used.
         labels: numbers of labels with positives.
     """
     how = dataclasses.replace(how, block_size=_LANES, n_jobs=1, clip=0.0)
@@ -260,7 +260,7 @@ def trace(X, Y, how: OneVsAll, labels: np.ndarray) -> Trace:
         shares = np.full(len(record.labels), seconds / len(record.labels))
         records.extend(zip(number[record.labels], *numbers, shares, strict=True))
 
-    train_one_vs_all(X, Y, how, lambda result: None, labels=labels[:1])  # compiles, where that is needed
+    train_one_vs_all(X, Y, how, lambda result: None, labels=labels[:1])  # compiles, if compilation is needed
     for first in range(0, len(labels), _LANES):
         chunk = labels[first : first + _LANES]
         starts, ends = (Collected(Y.shape[1], X.shape[1]) for _ in range(2))
@@ -268,7 +268,7 @@ def trace(X, Y, how: OneVsAll, labels: np.ndarray) -> Trace:
         train_one_vs_all(X, Y, how, ends, labels=chunk, observe=observe)
         moved = (ends.weights()[chunk] - starts.weights()[chunk]).power(2).sum(axis=1)
         distance[first : first + _LANES] = np.sqrt(moved + (ends.bias[chunk] - starts.bias[chunk]) ** 2)
-    # by label and step
+    # sorted by label and step
     label, step, value, active, multiplier, seconds = np.array(sorted(records)).T
     label, step = label.astype(int), step.astype(int)
     return Trace(label, step, value, active, multiplier, seconds, positives, distance)
@@ -277,8 +277,8 @@ def trace(X, Y, how: OneVsAll, labels: np.ndarray) -> Trace:
 def summarise(trace: Trace) -> dict:
     """A trace as the figures show it.
 
-    ``by_step``: of the labels that made the step. ``by_time``: the mean objective of all labels after so
-    many milliseconds each. ``by_positives``: means and 2.5% and 97.5% quantiles over labels whose number
+    ``by_step``: of the labels that made the step. ``by_time``: the mean objective of all labels, each after
+    equally many milliseconds. ``by_positives``: means and 2.5% and 97.5% quantiles over labels whose number
     of positives is in [low, high]. ``histograms``: numbers of labels by Newton steps and by milliseconds.
     """
     labels = len(trace.positives)
@@ -329,7 +329,7 @@ def _spread(values: np.ndarray) -> dict:
 
 
 def _by_time(trace: Trace, milliseconds: np.ndarray) -> dict:
-    """Mean objective of all labels against the time that each has had; a label that ended keeps its last."""
+    """Mean objective of all labels against the time each has had; a label that ended keeps its last value."""
     # each label's clock: the running sum of its own steps
     clock = np.cumsum(trace.seconds)
     starts = trace.step == 0

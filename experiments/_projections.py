@@ -1,4 +1,4 @@
-"""What the experiments time of xmcjax.projections: every set, natively and in plain JAX."""
+"""The functions of xmcjax.projections that the experiments time: every set, natively and in plain JAX."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _numbers(x, *values):
 def sets(k: int, radius: float) -> dict[str, tuple[Callable, Callable]]:
     """(public function, twin in plain JAX) of each set, both of x alone; the knapsack is 0 <= p <= 2r/k.
 
-    The weights of the weighted one lie between ½ and 1½.
+    The weights of the weighted set are between ½ and 1½.
     """
 
     def box(x, upper, rho, at_most, by_k=False):
@@ -79,7 +79,7 @@ def sets(k: int, radius: float) -> dict[str, tuple[Callable, Callable]]:
 
 
 def timed(function: Callable, x) -> float:
-    """Seconds of CPU time until the result is there: what else the machine does is not counted."""
+    """Seconds of CPU time until the result is there; other work of the machine does not count."""
     begin = time.process_time()
     jax.block_until_ready(function(x))
     return time.process_time() - begin

@@ -6,26 +6,27 @@ import importlib.metadata
 from collections.abc import Mapping
 from pathlib import Path
 
-#: In the environment of a process on one core.
+#: Variables in the environment of a process on one core.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-#: In the environment of a rehearsal, whose numbers nobody reads.
+#: A variable in the environment of a rehearsal, whose numbers do not matter.
 REHEARSAL = "XMCJAX_REHEARSAL"
 
-# Without the emitters of fusions, and with the code of a program in one piece: the pieces of its parallel
-# compilation cost a quarter more, which small programs on busy cores do not get back.
+# These flags switch the fusion emitters off and compile a program in one piece: compiling its parts in
+# parallel costs a quarter more, which small programs on busy cores do not gain back.
 _FLAGS = ("--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1")
 _OPTIMIZATIONS = "JAX_DISABLE_MOST_OPTIMIZATIONS"
 
 
 def quick(environment: Mapping[str, str]) -> dict[str, str]:
-    """This environment, with what makes compilation quick, and programs slow; JAX reads it at its import.
+    """The environment with variables that make compilation quick and programs slow. JAX reads them at import.
 
-    With ``JAX_DISABLE_MOST_OPTIMIZATIONS=0`` in it, programs are compiled as users compile them.
+    If it has ``JAX_DISABLE_MOST_OPTIMIZATIONS=0``, programs are compiled as users compile them.
     """
-    # Where an operation came from is written into every program, at a tenth of its cost, for profilers.
+    # The variable with LIMIT drops the source locations of operations, which are for profilers and take a
+    # tenth of the time of compilation.
     found = {_OPTIMIZATIONS: "1", "JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "0", **environment}
     flags = found.get("XLA_FLAGS", "")
-    # Releases of jaxlib from 0.11 on end the process over the first flag.
+    # jaxlib from 0.11 on ends the process because of the first flag.
     release = tuple(map(int, importlib.metadata.version("jaxlib").split(".")[:2]))
     if found[_OPTIMIZATIONS] == "1" and release < (0, 11):
         found["XLA_FLAGS"] = " ".join([flags, *(flag for flag in _FLAGS if flag not in flags)]).strip()
@@ -33,11 +34,11 @@ def quick(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def rehearsal(environment: Mapping[str, str], programs: Path) -> dict[str, str]:
-    """This environment, for processes on one core each that share the programs they compile.
+    """The environment for processes on one core each that share the programs they compile.
 
     Args:
         environment: of this process.
-        programs: a folder for them.
+        programs: a folder for the compiled programs.
     """
     kept = {
         "JAX_COMPILATION_CACHE_DIR": str(programs),

@@ -24,8 +24,8 @@ from xmcjax._cores import usable_cores
 from xmcjax.data import atomic_write
 
 ROOT = Path(__file__).resolve().parent.parent
-# The status with which an experiment ends without a folder of data sets, and without one set of it; 2 is that
-# of options that are wrong.
+# Exit statuses of an experiment: NO_DATA without a folder of data sets, NO_SET if the folder lacks a set.
+# Wrong options give 2.
 NO_DATA, NO_SET = 3, 4
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "optax")
 
@@ -47,7 +47,7 @@ class Trial:
         cls.sizes = sizes
 
     def chosen(self) -> Self:
-        """With the sizes that --small stands for."""
+        """The options, with the sizes that --small stands for if it is given."""
         return dataclasses.replace(self, **self.sizes.get("small", {})) if self.small else self
 
 
@@ -70,7 +70,7 @@ class Sized(Trial):
 
 @functools.cache
 def commit(tree: Path = ROOT) -> str:
-    """Of a source tree, with a word where it was changed since; "unknown" without git."""
+    """The commit of a source tree, with a word if the tree was changed since; "unknown" without git."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(tree), *arguments]
@@ -87,7 +87,7 @@ def made(name: str = "") -> dict:
     """Command, commit, date, machine and versions of this process, to be kept beside every figure.
 
     Args:
-        name: of the experiment; of one of a paper the hash of what it measures is kept too.
+        name: of the experiment; for a study of a paper the hash of the measured sources is added.
     """
     from experiments.papers._sources import sources, study_of
 
@@ -141,13 +141,13 @@ def main(
 
     Args:
         name: of the files.
-        options_of: a dataclass of :class:`Trial`.
-        description: of the help.
-        run: ``(options)`` -> the result.
-        markdown: ``(result)`` -> its tables.
-        figures: by name, ``(result, axes)``.
+        options_of: a dataclass, a subclass of :class:`Trial`.
+        description: for --help.
+        run: function ``(options)`` -> the result.
+        markdown: function ``(result)`` -> its tables.
+        figures: functions ``(result, axes)`` that draw, by name.
 
-    Exits with a sentence and status 3 where there is no folder of data sets, and 4 where it lacks a set.
+    Exits with a sentence and status 3 if there is no folder of data sets, or 4 if the folder lacks a set.
     """
     import tyro
 
@@ -161,28 +161,28 @@ def main(
     text = write(options.out, name, result, markdown(result))
     for file, draw in (figures or {}).items():
         if not figure(options.out, file, functools.partial(draw, result)):
-            break  # nor can the others be drawn
+            break  # without matplotlib the other figures cannot be drawn either
     print("\n" + text + f"\nwritten to {options.out}")
 
 
 def write_text(path: Path, text: str) -> None:
-    """The whole file or none."""
+    """Writes a text file completely or not at all."""
     with atomic_write(path) as file:
         file.write(text.encode())
 
 
 def write(out: Path, name: str, result: dict, markdown: str) -> str:
-    """``out/name.json`` and ``out/name.md``, each whole or not at all.
+    """Writes ``out/name.json`` and ``out/name.md``, each completely or not at all.
 
     Args:
         out: folder.
         name: of the files.
-        result: under "made" it has :meth:`experiments._cells.Cells.made` where it comes from cells;
-            otherwise this process has made it.
+        result: if it comes from cells, its entry "made" is :meth:`experiments._cells.Cells.made`; otherwise
+            this process has made it.
         markdown: its tables.
 
     Returns:
-        What is in the Markdown file: the tables, and what made them.
+        The content of the Markdown file: the tables, and what made them.
     """
     out.mkdir(parents=True, exist_ok=True)
     result = {"made": [made(name)], **result}
@@ -194,9 +194,9 @@ def write(out: Path, name: str, result: dict, markdown: str) -> str:
 
 
 def as_json(result: dict) -> str:
-    """Lines that Git can compare, a list or an object of numbers on one of them, as curves have hundreds."""
+    """JSON with short lines, so that Git can compare it, but a list or object of numbers on a single line."""
     text = json.dumps(result, indent=1, ensure_ascii=False)
-    # within a string there is no line feed
+    # a string of JSON contains no line feed
     numbers = re.compile(r'\[\n[^\[\]{}"]*\]|\{\n(?: *"[^"\n]*": [^\[{"\n]*\n)+ *\}')
     return (
         numbers.sub(lambda found: found[0][0] + " ".join(found[0][1:-1].split()) + found[0][-1], text) + "\n"
@@ -204,7 +204,7 @@ def as_json(result: dict) -> str:
 
 
 def origin(makers: Sequence[dict]) -> str:
-    """What made a result, a line for each maker; where it is of several commits the first line says so."""
+    """What made a result, with a line per maker; if several commits made it, the first line says so."""
     lines = []
     for one in makers:
         versions = ", ".join(f"{package} {version}" for package, version in one["versions"].items())
@@ -221,7 +221,7 @@ def origin(makers: Sequence[dict]) -> str:
 
 
 def figure(out: Path, name: str, draw: Callable) -> bool:
-    """``out/name.png`` of what draw(axes) draws; without matplotlib a line that says so, and False."""
+    """Writes ``out/name.png`` with what draw(axes) draws; without matplotlib prints so and returns False."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -234,6 +234,6 @@ def figure(out: Path, name: str, draw: Callable) -> bool:
     out.mkdir(parents=True, exist_ok=True)
     canvas.draw()
     image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    # the colours of a drawing fit into a palette, which takes a quarter of the bytes
+    # with a palette, which holds all colours of a drawing, the file takes a quarter of the bytes
     image.quantize(64, dither=Image.Dither.NONE).save(out / f"{name}.png", optimize=True)
     return True

@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from experiments import _data, _multiclass, _report
 
 BINS = 20
-# Rows whose scores are looked at together.
+# How many rows' scores are processed at a time.
 ROWS = 1_000
 #: Data and system of each case.
 CASES = (
@@ -55,7 +55,7 @@ class Options(_report.Sized, small=dict(cases=("letter/OneVsAllClassifier",), ro
 
 
 class Bins:
-    """Pairs by their probability: how many, their probabilities and their positives together."""
+    """Pairs binned by probability: per bin their number and the sums of probabilities and of positives."""
 
     def __init__(self):
         self.count, self.p, self.positive = np.zeros((3, BINS))
@@ -74,7 +74,7 @@ class Bins:
         return float(np.abs(self.p - self.positive).sum() / self.count.sum())
 
     def known(self) -> dict:
-        """Of the bins that hold anything: pairs, their mean probability, their share of positives."""
+        """Of the non-empty bins: the number of pairs, their mean probability, their share of positives."""
         there = self.count > 0
         count = self.count[there]
         means = (self.p[there] / count).tolist(), (self.positive[there] / count).tolist()
@@ -125,7 +125,7 @@ def measure(data: str, kind: str, cv: int, rows: int, n_jobs: int) -> dict:
         for when, values in p.items():
             bins[f"all {when}"].add(values, truth)
             bins[f"best {when}"].add(*(np.take_along_axis(a, top, axis=1) for a in (values, truth)))
-        # of each label by itself, before the classes are normalised
+        # per label, before the probabilities are normalised over the classes
         order = np.argsort(z, axis=0, kind="stable")
         scaled = np.take_along_axis(classifier.calibration_.apply(z), order, axis=0)
         swapped += int((np.diff(scaled, axis=0) < 0).sum())

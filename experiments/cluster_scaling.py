@@ -22,8 +22,8 @@ import numpy as np
 from experiments import _report
 
 NAME = "cluster_scaling"
-# Rows, features, entries of features, entries of labels, labels; machines. The first is Amazon-3M, by the
-# statistics of the extreme classification repository; the second is made up.
+# For each run the shape (rows, features, entries of features, entries of labels, labels) and the numbers of
+# machines. Amazon-3M has the statistics of the extreme classification repository; the other one is made up.
 RUNS = {
     "Amazon-3M": ((1_717_899, 337_067, 85_000_000, 62_100_000, 2_812_281), (1, 10, 100)),
     "100 million labels": ((30_000_000, 1_000_000, 1_500_000_000, 300_000_000, 100_000_000), (1000,)),
@@ -65,10 +65,10 @@ class Options(_report.Sized):
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """What was measured.
+    """The measured costs.
 
     Attributes:
-        task: seconds that a task costs the scheduler, one after the other.
+        task: seconds that the scheduler takes per task; it handles tasks one after the other.
         restart: seconds that a killed worker is missing.
     """
 
@@ -77,7 +77,7 @@ class Costs:
 
 
 def measured() -> Costs:
-    """Of Dask on this machine: many tasks that do nothing, and a worker that is killed."""
+    """Measures the costs of Dask on this machine with many empty tasks and with a worker that is killed."""
     from xmcjax.cluster import local_cluster
 
     with local_cluster(workers=2) as client:
@@ -93,11 +93,11 @@ def measured() -> Costs:
 
 
 def _missing(client, killed: int, begin: float) -> float:
-    """Seconds until two workers are there of which none is the one that was killed."""
+    """Seconds until two workers are there, neither of them the killed one."""
     while time.perf_counter() - begin < 60:
         try:
             now = client.run(os.getpid)
-        except OSError:  # the connection to the one that is gone
+        except OSError:  # the connection to the killed worker
             continue
         if len(now) == 2 and killed not in now.values():
             return time.perf_counter() - begin
@@ -106,14 +106,14 @@ def _missing(client, killed: int, begin: float) -> float:
 
 
 def formula(shape: tuple[int, ...], machines: int, forecast, options: Options, costs: Costs) -> dict:
-    """Bytes, seconds and money where nothing fails and all machines are alike.
+    """Bytes, seconds and money if nothing fails and all machines are alike.
 
     Args:
         shape: of RUNS.
         machines: M.
         forecast: of one thread, for all labels.
         options: T threads, bandwidths, price.
-        costs: that were measured.
+        costs: the measured costs.
     """
     from xmcjax.lanes import ON_A_CPU, Shape, model_bytes, training_bytes
 
@@ -126,13 +126,13 @@ def formula(shape: tuple[int, ...], machines: int, forecast, options: Options, c
         more = dict(itemsize=4, weights=forecast.weights, shard_size=options.shard_size)
         return training_bytes(sizes, threads=threads, lanes=lanes, **more)
 
-    # the threads of a machine that its memory has room for; one at least
+    # as many threads of a machine as fit into its memory, at least one
     fitting = (t for t in range(options.threads, 0, -1) if held(t, ON_A_CPU) <= options.memory * 1e9)
     threads = next(fitting, 1)
-    # data reach every machine, the store being shared: max(D / link, M D / bandwidth)
+    # every machine reads all data from the shared store: max(D / link, M D / bandwidth)
     reading = max(data / options.link, machines * data / options.bandwidth) / 1e9
     working = forecast.seconds / (machines * threads)
-    # a machine cannot have less than one task; the last tasks end apart by half of one, on average
+    # a thread has at least one task; on average the threads end half a task apart
     one_task = forecast.seconds / tasks
     tail = one_task / 2 if tasks > machines * threads else max(0.0, one_task - working)
     scheduling = tasks * costs.task
@@ -156,17 +156,17 @@ def formula(shape: tuple[int, ...], machines: int, forecast, options: Options, c
 
 
 def simulated(found: dict, machines: int, options: Options, costs: Costs, seed: int) -> dict:
-    """The same run with machines of other speeds that fail: tasks lost with them are done again.
+    """The same run with machines of different speeds that fail; tasks lost with them are done again.
 
-    Events come in the order of time. A machine takes as many tasks as it has threads that fit; one that fails
-    loses them, is missing for the time of a restart and of reading the data, and goes on. Tasks are alike.
+    Events come in the order of time. A machine has as many tasks as threads of it fit into memory. A machine
+    that fails loses its tasks, is missing while it restarts and reads the data, and goes on. Tasks are alike.
     """
     rng = np.random.default_rng(seed)
     speed = np.exp(options.spread * rng.standard_normal(machines))
     threads, tasks = found["threads"], found["tasks"]
     away = costs.restart + found["data_bytes"] / (options.link * 1e9)
     mean = options.failures * 86400
-    # (time, machine, life): the next end of a task of a machine's thread; a failure begins another life
+    # (time, machine, life): when a task of a machine ends; a failure begins the machine's next life
     life = np.zeros(machines, int)
     running = np.zeros(machines, int)
     fails = found["reading_s"] + rng.exponential(mean, machines)
@@ -179,14 +179,14 @@ def simulated(found: dict, machines: int, options: Options, costs: Costs, seed: 
             return False
         left -= 1
         running[machine] += 1
-        issued = max(issued, now) + costs.task  # the scheduler gives out one after the other
+        issued = max(issued, now) + costs.task  # the scheduler issues one task after the other
         heapq.heappush(events, (issued + found["one_task_s"] / speed[machine], machine, int(life[machine])))
         return True
 
     for _ in range(threads):
         for machine in range(machines):
             take(machine, found["reading_s"])
-    waiting: list[tuple[float, int]] = []  # machines that come again
+    waiting: list[tuple[float, int]] = []  # machines that restart
     while done < tasks:
         machine = int(np.argmin(fails))
         failing, next_end = fails[machine], events[0][0] if events else np.inf

@@ -60,7 +60,7 @@ class Options(_report.Sized):
 
 
 def classifiers(C: float) -> dict[str, Any]:
-    """One for each loss."""
+    """A classifier for each loss, by name."""
     from xmcjax import MulticlassSVC, MultinomialLogisticRegression, OneVsAllClassifier
 
     return {
@@ -88,7 +88,7 @@ def one_set(name: str, options: Options) -> dict:
 
     def held_out(loss: str, C: float) -> float:
         with warnings.catch_warnings():
-            # of labels whose rows were all held out
+            # the warning is about labels whose rows were all held out
             warnings.filterwarnings("ignore", "[0-9]+ of [0-9]+ labels have no positive rows", UserWarning)
             model = classifiers(C)[loss].fit(X[kept], Y[kept])
         return precisions(model, X[out], Y[out])["1"]
@@ -123,7 +123,7 @@ def beside_liblinear(options: Options) -> dict:
     def theirs(tol: float) -> np.ndarray:
         how = dict(multi_class="crammer_singer", fit_intercept=False, max_iter=100_000, random_state=0)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the gap shows it
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the gap shows whether it converged
             return LinearSVC(C=1.0, tol=tol, **how).fit(X, y).coef_.T
 
     least = ours(1e-6).dual

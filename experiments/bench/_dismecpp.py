@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments.bench import _peers, _worker
 
-#: Its names of our starts.
+#: dismecpp's names of our starts.
 STARTS = {"zero": "zero", "bias": "bias", "ova_primal": "ova-primal", "mean_separating": "msi"}
 LOSSES = {"squared_hinge": "squared-hinge", "logistic": "logistic"}
 # t of the mean-separating start with the logistic loss, as ours (Schultheis and Babbar, 2022, Table 2)
@@ -38,19 +38,19 @@ def train(
     Args:
         program: path of `train`.
         data: XMC text.
-        model: that it writes, its weights unclipped and dense.
+        model: the model file to write, with unclipped dense weights.
         start: of :data:`STARTS`.
-        processors: where it runs; [] for all.
+        processors: where the program runs; [] for all.
         loss: of :data:`LOSSES`.
         eps: ε₀.
 
     Returns:
-        ``seconds`` by its own clock, from the features being ready to the last label, with what the start
-        takes for all labels; ``cpu_seconds``, these times the share of a processor that the process had;
-        ``newton_steps``, the mean of the labels; ``failed``, labels that it says did not converge.
+        ``seconds`` by the program's own clock, from the features being ready to the last label, with what the
+        start takes for all labels; ``cpu_seconds``, which is ``seconds`` times the share of a processor that
+        the process had; ``newton_steps``, the mean over labels; ``failed``, labels reported as not converged.
 
     Raises:
-        RuntimeError: the program failed, or printed nothing of what is read here.
+        RuntimeError: the program failed, or its output lacks what is read here.
     """
     command = [
         *(program, str(data), str(model), "--augment-for-bias", "--reg-bias", "--threads=1"),
@@ -75,11 +75,11 @@ def train(
 
 
 def weights(model: Path, labels: int) -> np.ndarray:
-    """Of a model that :func:`train` wrote, [labels, d+1], the bias last."""
+    """The weights of a model that :func:`train` wrote, [labels, d+1], the bias last."""
     return np.load(io.BytesIO(Path(f"{model}.weights-0-{labels - 1}").read_bytes()))
 
 
 def _children() -> float:
-    """Processor time of processes that ended."""
+    """Processor seconds of the child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -1,7 +1,7 @@
 """The works of :mod:`experiments.bench.everywhere`: those of the library, and those of its peers.
 
-Those of :mod:`experiments.bench._version_worker` are among them, whose protocol this is. A peer that does a
-part of a work says how long the whole takes.
+They include the works of :mod:`experiments.bench._version_worker`, whose protocol is used. A peer that does
+only a part of a work reports how long the whole would take.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from experiments.bench import _version_worker, _worker, single_rows
 from experiments.bench._version_worker import Timed
 from xmcjax.cli._environment import native_isa
 
-# Rows of a product of scipy.
+# How many rows scipy multiplies at a time.
 _ROWS = 1000
 
 
 def linear_svc(X, Y, sample: int) -> Callable:
-    """A loop of LinearSVC (primal) over a sample of the labels."""
+    """Trains LinearSVC (primal) for one label after the other of a sample."""
     labels, every = _one_vs_all.sample(Y, sample), _one_vs_all.sample(Y, 0)
     features, Y = _one_vs_all.features(X, "published"), sp.csc_matrix(Y)
 
@@ -58,9 +58,9 @@ def liblinear(X, y, **options) -> Callable:
 
 
 def gaussian_processes(X, y, v: float) -> Callable:
-    """Of each class against the rest, with the kernel that KernelLogisticClassifier takes by default.
+    """One-vs-rest Gaussian processes, with the kernel that KernelLogisticClassifier takes by default.
 
-    A function of one class against the rest has twice the variance.
+    The function of one class against the rest has twice the variance of a function of the softmax.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessClassifier

@@ -1,8 +1,8 @@
 """Programs of peers.
 
-Those in Python run in the interpreter of the peer, whose versions of numpy and scipy differ from ours.
+Programs in Python run in the interpreter of the peer, whose versions of numpy and scipy differ from ours.
 Each reads a JSON object from standard input and prints one: seconds of training on one thread,
-and what is needed to judge the result. Those in C++ are compiled against libsdca's headers.
+and what is needed to judge the result. Programs in C++ are compiled against libsdca's headers.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ int main(int, char** argument) {
 """
 
 # libsdca's top-k SVM of float32 features: X.bin y.bin n d m k C alpha|beta tol -> its own clocks and
-# objectives. The gap is worked out after every epoch, so that it stops at the first that is small enough.
+# objectives. The gap is computed after every epoch, so that training stops at the first small enough gap.
 LIBSDCA_SOLVE = r"""
 #include <cstdio>
 #include <cstdlib>
@@ -192,7 +192,7 @@ int main(int, char** argument) {
 
 
 def dismecpp_clock(printed: str, *events: str) -> list[tuple[str, float]]:
-    """The events of its log that begin with one of these, in their order, and seconds of the clock."""
+    """(event, seconds of the clock) for each event of dismecpp's log that begins with one of `events`."""
     stamp = rf"(?m)^\[(\S+ \S+)\] \[\w+\] ({'|'.join(events)})"
     found = re.findall(stamp, printed)
     return [
@@ -203,7 +203,7 @@ def dismecpp_clock(printed: str, *events: str) -> list[tuple[str, float]]:
 def compile_libsdca(
     source: str, folder: Path, *, checkout: str, compiler: str, flags: Sequence[str] = ()
 ) -> str:
-    """A program of libsdca's headers, compiled with -Ofast -march=native in `folder`: its path."""
+    """The path of a program compiled against libsdca's headers, with -Ofast -march=native, in `folder`."""
     text, program = folder / "libsdca.cc", folder / "libsdca"
     text.write_text(source)
     usual = ("-std=gnu++11", "-Ofast", "-march=native", "-DNDEBUG", "-w", f"-I{checkout}/include")

@@ -1,9 +1,9 @@
 """One-vs-rest with the hinge loss: ours against LIBLINEAR's dual (through scikit-learn), at the same gap.
 
-LIBLINEAR shows no dual variables. Its gap is that of its weights to the largest dual objective known, which
-is certified in float64; ours is the gap that `MulticlassSVC` certifies for the weights of that very fit,
-which is no smaller. LIBLINEAR's `tol` is the largest of 1, 1/2, 1/4, … with a gap of at most 1e-3; ours then
-has to come to the gap that LIBLINEAR came to.
+LIBLINEAR does not return dual variables. Its gap is that of its weights to the largest dual objective known,
+which is certified in float64. Our gap is the one that `MulticlassSVC` certifies for the weights of the same
+fit, which is no smaller. LIBLINEAR's `tol` is the largest of 1, 1/2, 1/4, … with a gap of at most 1e-3; ours
+then must reach the gap that LIBLINEAR reached.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import scipy.sparse as sp
 
 from experiments import _multiclass, _report
 
-# How much smaller the gap is of the reference, whose dual objective counts.
+# By which factor the gap of the reference, whose dual objective is used, is smaller.
 _FINER = 20
 
 
 def primal(X, y: np.ndarray, W: np.ndarray, bias: np.ndarray, C: float) -> float:
-    """In float64, with a bias that is regularised."""
+    """The primal objective in float64, with a regularised bias."""
     W, bias = W.astype(np.float64), bias.astype(np.float64)
     gains = 1 + X @ W + bias
     own = np.arange(len(y)), y
@@ -55,7 +55,7 @@ def compared(name: str, C: float, intercept: bool, gap: float, repeats: int) -> 
         return primal(X, y, classifier.coef_.T, np.broadcast_to(classifier.intercept_, y.max() + 1), C)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a reference whose gap is not reached is as good as it says
+        warnings.simplefilter("ignore")  # a reference that misses its gap still certifies the gap it has
         reference = ours(gap / _FINER)
     dual = objective(reference) * (1 - reference.dual_gap_)
     tol, reached = 2.0, np.inf

@@ -1,6 +1,7 @@
 """Programs that work by turns: each is a process that answers a line of JSON with one.
 
-It runs on one processor and one thread, and first says what it is: :mod:`experiments.bench._version_worker`.
+A process runs on one processor and one thread. Its first line says what it is; the protocol is that of
+:mod:`experiments.bench._version_worker`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ class Program:
     """A process that does work.
 
     Args:
-        command: of it.
+        command: the command of the process.
         environment: variables beside those of this process.
 
     Raises:
-        RuntimeError: it ended.
+        RuntimeError: the process ended.
     """
 
     def __init__(self, command: Sequence[str], **environment: str):
@@ -34,14 +35,14 @@ class Program:
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
             )
         try:
-            #: its first line
+            #: the first line that the process printed
             self.said = self._answer()
         except RuntimeError:
             self.close()
             raise
 
     def made(self, name: str, kind: str, folder: Path, options: dict[str, Any]) -> dict:
-        """Seconds and value of a work; at the first of several lines of a name it is made once before."""
+        """Seconds and value of a work; the first request with a name does the work once before."""
         assert self._process.stdin is not None
         asked = {"name": name, "kind": kind, "folder": str(folder), "options": options}
         self._process.stdin.write(json.dumps(asked) + "\n")

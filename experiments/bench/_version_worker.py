@@ -1,8 +1,8 @@
 """Work of the installed library, whatever its version, for :mod:`experiments.bench.versions`.
 
 It is run by its path, so that xmcjax is that of the interpreter. Each line of standard input is a JSON object
-of name, kind, folder of the data and options. It answers with processor seconds and with a number that two
-versions agree on that do the same work. At the first line of a name the data are read and programs compiled.
+with name, kind, folder of the data and options. The answer has processor seconds and a number on which two
+versions agree if they do the same work. At the first line with a name, data are read and programs compiled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 
 class Timed(NamedTuple):
-    """What a work gives that has a clock of its own."""
+    """The result of a work that measures its own time."""
 
     value: float
     seconds: float
@@ -64,7 +64,7 @@ def topk_classifier(X, y, **options) -> Callable:
 
     def work():
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of epochs that were not enough, which the objective shows
+            warnings.simplefilter("ignore")  # too few epochs: the objective shows that
             return TopKSVC(random_state=0, **options).fit(X, y).objective_
 
     return work
@@ -81,7 +81,7 @@ def multinomial(X, y, method: str, lam: float, steps: int) -> Callable:
         state = initial(problem, hp, None, None, method=method)
         for _ in range(steps):
             state = advance(problem, hp, state, method=method)
-        return float(state.value)  # which waits for it
+        return float(state.value)  # float() waits for the result
 
     return work
 
@@ -134,13 +134,13 @@ KINDS = {
 
 
 def loaded(file: Path):
-    """An array, or CSR where there is such a file."""
+    """The array in a file, or the CSR matrix if there is a file with one."""
     sparse = file.with_suffix(".npz")
     return sp.csr_matrix(sp.load_npz(sparse)) if sparse.exists() else np.load(file.with_suffix(".npy"))
 
 
 def main(kinds: dict[str, Callable], **more) -> None:
-    """Says where the library is, and `more`, then answers each line with one."""
+    """Prints where the library is, and `more`, then answers each line with a line."""
     import xmcjax
 
     folder = str(Path(xmcjax.__file__).parent)
@@ -149,7 +149,7 @@ def main(kinds: dict[str, Callable], **more) -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         if work is None or asked["name"] != name:
-            name, work = asked["name"], None  # which may hold much memory
+            name, work = asked["name"], None  # frees the last work, which may hold much memory
             folder = Path(asked["folder"])
             data = loaded(folder / "X"), loaded(folder / "y")
             work = kinds[asked["kind"]](*data, **asked["options"])

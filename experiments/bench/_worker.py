@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def ask(run: str, folder: Path, processors: list[int], **options) -> dict:
     """The answer of a run of ``RUNS`` on the data in `folder`, in a process on these processors.
 
-    In a rehearsal it is worked out here, as imports are most of a short run.
+    In a rehearsal the run is made in this process, because imports would be most of a short run.
     """
     request = {"run": run, "data": str(folder), "processors": processors, **options}
     if REHEARSAL in os.environ:
@@ -39,16 +39,16 @@ def ask(run: str, folder: Path, processors: list[int], **options) -> dict:
 
 
 def output(name: str, command: list[str], processors: list[int], **options) -> str:
-    """What a program prints that runs on these processors; [] for all.
+    """The output of a program that runs on these processors; [] for all.
 
     Args:
         name: of the program, for the error.
-        command: to be run.
+        command: the command to run.
         processors: see :func:`pinned`.
         options: of ``subprocess.run``.
 
     Raises:
-        RuntimeError: it failed; with the last line of its errors.
+        RuntimeError: the program failed; the message has the last line of its errors.
     """
     with pinned(processors):
         done = subprocess.run(command, capture_output=True, text=True, **options)
@@ -58,13 +58,13 @@ def output(name: str, command: list[str], processors: list[int], **options) -> s
 
 
 def usable_processors() -> list[int]:
-    """Those that this process may run on, ascending; [] where the system cannot say."""
+    """The processors that this process may run on, ascending; [] where the system cannot say."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 @contextlib.contextmanager
 def pinned(processors: list[int]) -> Iterator[None]:
-    """Programs that this thread starts inside run on these processors, where the system can; [] for all."""
+    """A context in which programs that this thread starts run on these processors, where the system can."""
     if not processors or not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -92,22 +92,22 @@ def memory_mb(of: str = "VmHWM") -> float:
 
 
 def forget_peak() -> None:
-    """The peak of the memory counts from now, where the system can."""
+    """Resets the peak of the memory, where the system can."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def load(folder: str) -> tuple:
-    """The training part that was stored there: features, CSR or dense, and labels."""
+    """The training part stored in a folder: features, CSR or dense, and labels."""
     return _one_vs_all.stored(folder, "X"), _one_vs_all.stored(folder, "Y")
 
 
 def xmcjax(options: dict) -> dict:
     """Our training of all labels, or of a sample: seconds, and what the steps did, by Newton step.
 
-    Options: data, init, threads, clip; of choice solver and loss (see experiments._one_vs_all), eps, sample
-    (most labels), weights (a file for them, dense, the bias last), observe, evaluate (on the test part),
-    again (the same work is done once more, with nothing left to start or to compile: "again_seconds").
+    Options: data, init, threads, clip. Optional: solver and loss (see experiments._one_vs_all), eps, sample
+    (the most labels), weights (a file for dense weights, the bias last), observe, evaluate (on the test
+    part), again (does the same work once more, with nothing left to start or to compile: "again_seconds").
     """
     from xmcjax.lanes import train_one_vs_all
 
@@ -162,7 +162,7 @@ def xmcjax(options: dict) -> dict:
 
 
 def one_vs_all_trace(options: dict) -> dict:
-    """What every step of a sample of the labels did, from data, solver, init, loss, eps and sample."""
+    """A trace of every step of a sample of the labels; options data, solver, init, loss, eps and sample."""
     X, Y = load(options["data"])
     X = _one_vs_all.features(X, options["solver"])
     how = _one_vs_all.method(options["solver"], options["init"], loss=options["loss"], tol=options["eps"])
@@ -198,7 +198,7 @@ def fitted_linear_svc(features, Y, labels: np.ndarray) -> np.ndarray:
 
 
 def scipy_product(options: dict) -> dict:
-    """scipy's CSR @ dense with 16 columns, the plain work that threads are held against."""
+    """scipy's CSR @ dense with 16 columns, plain work with which the gain by threads is compared."""
     X, _ = load(options["data"])
     V = np.random.default_rng(0).normal(size=(X.shape[1], 16)).astype(X.dtype)
     _ = X @ V
@@ -209,7 +209,7 @@ def scipy_product(options: dict) -> dict:
 
 
 def prediction(options: dict) -> dict:
-    """Seconds of the best labels of test.npz from model, both in `data`: a first call, then the next."""
+    """Seconds to predict the best labels of test.npz with model, both in `data`: first call, second call."""
     from xmcjax.data import load_npz
     from xmcjax.models import LinearModel, predict_topk
 
@@ -267,7 +267,7 @@ def topk_svm(options: dict) -> dict:
 
 
 def crammer_singer(options: dict) -> dict:
-    """CPU time of LinearSVC on the same problem with k = 1, which stops at projected gradients."""
+    """CPU time of LinearSVC on the problem with k = 1; it stops by projected gradients."""
     from sklearn.svm import LinearSVC
 
     X, y = load_classes(options["data"])

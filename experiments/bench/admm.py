@@ -46,14 +46,14 @@ class Options(_report.Trial, small=dict(sets=("digits",), repeats=1)):
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Processor seconds, and what came out."""
+    """Processor seconds, and the result."""
     begin = time.process_time()
     found = work()
     return time.process_time() - begin, found
 
 
 def of_loss(loss: str) -> int:
-    """k of a loss."""
+    """The k of a loss."""
     return K if loss.startswith("topk") else 1
 
 
@@ -90,7 +90,7 @@ def one_set(name: str, options: Options) -> list[dict]:
             row = dict(set=name, loss=loss, C=C, first=first, turns=turns, host_gap=gap)
             rows.append(row | dict(steps=int(state.steps[0]), gap=float(state.gap[0])))
     grid, loss = np.geomspace(*options.grid, options.lanes), options.losses[-1]
-    solved(loss, grid)  # which compiles
+    solved(loss, grid)  # compiles
     turns = []
     for _ in range(options.repeats):
         together, lanes = timed(lambda: solved(loss, grid))

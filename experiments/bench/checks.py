@@ -99,7 +99,7 @@ def _measured(name: str, X, Y, options: Options) -> dict:
 
 
 def _least(repeats: int, work: Callable[[], object]) -> float:
-    """Processor seconds."""
+    """The least processor seconds of some repetitions."""
     seconds = []
     for _ in range(repeats):
         begin = time.process_time()

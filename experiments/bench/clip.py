@@ -67,7 +67,7 @@ def _loaded(name: str):
 
 
 def _fitted(model, X, y):
-    """The model, and what it warned of."""
+    """The fitted model, and its warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(X, y)

@@ -30,7 +30,7 @@ WAYS = ("one process", "workers", "workers, killed")
 @dataclasses.dataclass(frozen=True)
 class Options(
     _report.Sized,
-    # a block is to end between two deaths, beside other work too
+    # a block must end between two deaths, even beside other work
     small=dict(rows=2000, features=3000, labels=600, repeats=1, every=20.0),
     full=dict(repeats=5),
 ):
@@ -111,7 +111,7 @@ def _trained(file: Path, model: Path, way: str, options: Options) -> dict:
 
 
 def _kill_one(pid: int) -> int:
-    """Kills the worker that a command has started first, of those that are there; how many that were."""
+    """Kills the first living worker in the list of a command's processes. Returns how many were killed."""
     import psutil
 
     for child in psutil.Process(pid).children():

@@ -43,7 +43,7 @@ from experiments.papers.p003 import cost as kernel_cost
 
 WORKER = [sys.executable, "-m", "experiments.bench._everywhere_worker"]
 GAP = 1e-5
-# Starts of whole programs: a model is opened and predicts a row.
+# A whole program, whose start is timed: it opens a model and predicts a row.
 PREDICTOR = """
 import sys, scipy.sparse as sp
 from xmcjax.models import Predictor
@@ -95,11 +95,11 @@ class Options(_report.Sized, small=dict(repeats=1, sample=2), full=dict(repeats=
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A work of ours and that of a peer; each is a kind of the worker with its options.
+    """A work of ours and the counterpart of a peer; each is a kind of the worker with its options.
 
     Attributes:
         work: the kind of work.
-        data: what it is done on.
+        data: the name of the data.
         peer: the name of the peer.
         stored: writes the data to a folder.
         ours, theirs: kind and options; of a kind "command" the options have the command, see
@@ -119,7 +119,7 @@ class Row:
 
 
 def rows(options: Options, cells: Cells) -> list[Row]:
-    """All of them; the minima of multinomial regression are cells."""
+    """All rows of the table; the minima of multinomial regression are cells."""
     small = options.small
     return [
         row
@@ -286,7 +286,7 @@ class Contestant:
         self.worker = Program(WORKER, **self.environment)
 
     def seconds(self, row: Row, folder: Path, work: tuple[str, dict[str, Any]], first: bool) -> float:
-        """Of one turn; before the first one the work is made once."""
+        """Seconds of one turn; before the first turn the work is done once."""
         kind, options = work
         if kind == "dismecpp":
             return _dismecpp(**options)
@@ -299,7 +299,7 @@ class Contestant:
 
 
 def placed(command: Sequence[str], folder: Path) -> list[str]:
-    """A command on the data of a folder: {folder} is that folder, {new} a name in it that is not taken."""
+    """A command on the data of a folder: {folder} is that folder, {new} an unused name in it."""
     new = str(folder / f"new-{len(list(folder.iterdir()))}")
     return [part.replace("{folder}", str(folder)).replace("{new}", new) for part in command]
 
@@ -308,7 +308,7 @@ def finished(command: Sequence[str], **environment: str) -> float:
     """Processor seconds of a program that runs to its end.
 
     Raises:
-        RuntimeError: it failed; with the last line of its errors.
+        RuntimeError: the program failed; the message has the last line of its errors.
     """
     environment = os.environ | ONE_THREAD | environment
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -385,7 +385,7 @@ def markdown(result: dict) -> str:
 
 
 def two_digits(ratio: float) -> str:
-    """As tables and pictures show a ratio: 114.8 is 110."""
+    """A ratio as tables and pictures show it: 114.8 is 110."""
     return f"{float(f'{ratio:.2g}'):g}"
 
 

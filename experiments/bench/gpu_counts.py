@@ -30,22 +30,22 @@ from experiments import _data, _multiclass, _report
 from experiments.bench.gpu_kit._kit import MADE
 from experiments.bench.gpu_kit._training import masks, tiles
 
-#: Of a product: lanes that one warp takes together.
+#: How many lanes of a product one warp takes together.
 LANES = 128
-#: Of a cache, that is left beside what streams through it.
+#: The part of a cache that remains for rows of V beside the data that stream through it.
 KEPT = 0.75
-#: Rows that the fused kernel would let one warp take; with more there are too few warps.
+#: How many rows the fused kernel would give to a warp; with more there are too few warps.
 ROWS_OF_WARP = 32
 NUMBER, ENTRY = 4, 8  # bytes: float32; an entry of X with its column
 PROCESSORS, WARPS = 132, 32  # multiprocessors of an H200; warps of 64 registers that one of them holds
-FEWER = {"amazon_670k": 64}  # lanes, where the masks of a block take long
+FEWER = {"amazon_670k": 64}  # lanes of sets for which the masks of a block take long to compute
 LEVELS = ("caches of multiprocessors", "cache of the device", "memory")
 
 
 class Gpu(NamedTuple):
-    """Assumed rates, a second, and sizes in bytes."""
+    """Assumed rates per second, and sizes in bytes."""
 
-    multiplications: float  #: and additions, of float32, that a matrix product reaches
+    multiplications: float  #: float32 multiplications and additions that a matrix product reaches
     first: float  #: bytes from the caches of the multiprocessors
     second: float  #: bytes from the cache of the device
     memory: float  #: bytes
@@ -76,7 +76,7 @@ class Options(_report.Trial, small=dict(data=("naics_demo",))):
 
 
 class Time(NamedTuple):
-    """Seconds of a product, by what it waits for; the largest counts."""
+    """Seconds of a product at each level of the memory; the largest number is the time of the product."""
 
     first: float
     second: float
@@ -88,14 +88,14 @@ class Time(NamedTuple):
 
 
 def hits(counts: np.ndarray, slots: float) -> np.ndarray:
-    """For each row, the part of its requests that a cache of so many rows answers; 1 where all rows fit.
+    """For each row, the part of its requests that a cache of `slots` rows answers; 1 where all rows fit.
 
     1 − e^{−p t}, with t such that Σ (1 − e^{−p t}) is the size of the cache.
     """
     used = counts > 0
     if used.sum() <= slots:
         return used.astype(float)
-    # rows of equal counts are one
+    # rows with equal counts are computed once
     value, many = np.unique(counts[used], return_counts=True)
     rate = value / counts.sum()
     low, high = 0.0, 1.0
@@ -113,8 +113,8 @@ def hits(counts: np.ndarray, slots: float) -> np.ndarray:
 def followed(X, slots: int, requests: int = 200_000) -> float:
     """The part of the requests that the cache of one multiprocessor answers, as rows of X come to it.
 
-    Its warps take turns, 8 entries each, and a warp that has ended takes the next row. Blocks of 8 rows go to
-    the multiprocessors in turn. The cache is empty at first, as it is of the next 128 lanes.
+    Its warps take turns, 8 entries each, and a warp that has finished takes the next row. Blocks of 8 rows go
+    to the multiprocessors in turn. The cache is empty at first, as it is before each further 128 lanes.
     """
     rows = iter(
         [
@@ -147,15 +147,15 @@ def followed(X, slots: int, requests: int = 200_000) -> float:
 def product(
     counts: np.ndarray, n: int, lanes: int, gpu: Gpu, *, first_level: bool = True, active: float = 1.0
 ) -> Time:
-    """A V of a sparse A.
+    """The time of A V for a sparse A.
 
     Args:
-        counts: entries of each column of A, which ask for rows of V.
+        counts: entries of each column of A, each of which asks for a row of V.
         n: rows of A.
         lanes: of V.
         gpu: rates.
         first_level: whether the caches of the multiprocessors keep anything.
-        active: part of the requests that are made, where zeros of V are skipped.
+        active: the part of the requests that remain, where zeros of V are skipped.
     """
     counts = counts[counts > 0].astype(float)
     at_once = min(LANES, lanes)
@@ -171,15 +171,15 @@ def product(
 
 
 def slots_of(size: int, row: int) -> int:
-    """Rows of V that a cache of so many bytes keeps."""
+    """How many rows of V, of `row` bytes each, a cache of `size` bytes keeps."""
     return int(KEPT * size / row)
 
 
 def head(k: int, n: int, lanes: int, gpu: Gpu, *, transposed: bool = False) -> float:
     """Seconds of the product with k dense columns of n rows.
 
-    That of X V is added to the product of the others, which reads and writes the result once more. That of
-    Xᵀ C has rows of its own.
+    For X V the head's result is added to that of the other columns, which reads and writes the result once
+    more. For Xᵀ C the head has rows of its own.
     """
     if k == 0:
         return 0.0
@@ -189,17 +189,17 @@ def head(k: int, n: int, lanes: int, gpu: Gpu, *, transposed: bool = False) -> f
 
 
 class Split(NamedTuple):
-    """The best number of dense columns, and what it brings."""
+    """The best number of dense columns, and its gain."""
 
     columns: int
-    entries: float  #: part of all that they hold
+    entries: float  #: the part of all entries in these columns
     sparse: float  #: seconds without a head
-    best: float  #: seconds with it
-    waits_for: str  #: without a head
+    best: float  #: seconds with this head
+    waits_for: str  #: the slowest level without a head
 
 
 class Heads:
-    """The heads of a matrix: some 60 numbers of columns from 0 to all."""
+    """The possible heads of a matrix: some 60 numbers of columns from 0 to all."""
 
     def __init__(self, X, lanes: int):
         self.shape, self.lanes = X.shape, lanes
@@ -214,7 +214,7 @@ class Heads:
         ]
 
     def best(self, gpu: Gpu, *, transposed: bool, first_level: bool = True, active: float = 1.0) -> Split:
-        """Of X V, or of Xᵀ C where `transposed`; see :func:`product`."""
+        """The best head for X V, or for Xᵀ C if `transposed`; see :func:`product`."""
         n, d = self.shape
 
         def without(i: int) -> Time:
@@ -232,9 +232,9 @@ class Heads:
         return Split(k, float(share), times[0], times[best], LEVELS[int(np.argmax(alone))])
 
     def needed(self, gpu: Gpu) -> float | None:
-        """The part of the entries that Xᵀ C must ask for until a head saves a twentieth.
+        """The least part of the entries that Xᵀ C must ask for so that a head saves a twentieth.
 
-        None where all are too few.
+        None where even all entries are too few.
         """
 
         def saves(active: float) -> bool:
@@ -251,7 +251,7 @@ class Heads:
 
 
 class Fused(NamedTuple):
-    """Bytes of a row and lane in X δ and the search, apart and in one kernel, and the part that is saved."""
+    """Bytes per row and lane of X δ and the search, as two kernels and as one, and the part that is saved."""
 
     apart: float
     fused: float
@@ -259,14 +259,14 @@ class Fused(NamedTuple):
 
 
 def fused(X, trials: int) -> Fused:
-    """X δ with the first sums of the search, of so many points at which it asks for sums.
+    """Bytes of X δ and of a search that asks for sums at `trials` points.
 
-    What else a step reads and writes, for the gradient, CG and the lanes, is left out, so that the part
-    that is saved of a whole step is smaller.
+    What else a step reads and writes, for the gradient, CG and the lanes, is left out, so that the saved part
+    of a whole step is smaller.
     """
     n, _ = X.shape
     sums = 6 * NUMBER
-    # V; m is written; z, m and y are read
+    # V is read; m is written; at each point z, m and y are read
     apart = NUMBER * X.nnz / n + NUMBER + trials * (2 * NUMBER + 1)
     # m is not read for the first point; the sums of each warp are written and read
     together = apart - NUMBER + 2 * sums / ROWS_OF_WARP
@@ -289,9 +289,9 @@ def load(name: str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
 
 
 def asked(X, Y, lanes: int) -> dict[str, float]:
-    """The part of the entries that Xᵀ C of one-vs-all asks for, at the start and at the end of some labels.
+    """The part of the entries that Xᵀ C of one-vs-all asks for, at the start and at the end of training.
 
-    These are as many labels as there are lanes and positives, beside one another by their numbers of
+    The labels are as many as there are lanes, all with positives, and neighbours by their numbers of
     positives. A row of C is asked for where a lane of its tile is active.
     """
     used = int((np.diff(Y.tocsc().indptr) > 0).sum())

@@ -19,11 +19,11 @@ from experiments import _report
 from experiments.bench.gpu_kit.prediction import sparse
 from xmcjax.models import _device_prediction, _device_weights
 
-BUS, MEMORY = 50e9, 4e12  # bytes a second, to an H200 and in its memory
+BUS, MEMORY = 50e9, 4e12  # bytes per second over the bus to an H200, and in its memory
 TURN = 50e-6  # seconds in which the kernels of a turn begin and end
 NUMBER, ENTRY = 4, 8  # bytes: float32; a weight with its feature
-SCORES = 4  # times that the scores of a block are moved: zeros, the bias read and written, the best
-SORTED = 200  # bytes that a weight costs when those of a block are put in the order of their features
+SCORES = 4  # how often the scores of a block are moved: zeros, read and written for the bias, the best
+SORTED = 200  # bytes moved per weight to sort the weights of a block by feature
 
 
 @dataclasses.dataclass(frozen=True)

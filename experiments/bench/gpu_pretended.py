@@ -46,7 +46,7 @@ class Options(_report.Sized, small=dict(rows=200, repeats=2), full=dict(rows=8_0
 
 
 def systems(rows: int) -> dict[str, tuple[Callable, Any, Any]]:
-    """By name: what makes an estimator, its features and its targets."""
+    """By name: a function that makes an estimator, its features and its targets."""
     X, y = make_texts(rows, FEATURES, CLASSES)
     dense = np.asarray(X[:, :50].toarray())
     labels = sp.csr_array((np.ones(rows), (np.arange(rows), y)), shape=(rows, CLASSES))
@@ -75,7 +75,7 @@ def systems(rows: int) -> dict[str, tuple[Callable, Any, Any]]:
 
 @contextlib.contextmanager
 def pretended() -> Iterator[None]:
-    """JAX's default device is said to be a GPU."""
+    """A context in which the library is told that JAX's default device is a GPU."""
     with mock.patch.object(_platform, "default_backend", return_value="gpu"):
         yield
 

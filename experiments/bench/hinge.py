@@ -76,7 +76,7 @@ def _compared(X, Y, labels: np.ndarray, C: float, repeats: int) -> dict:
         for label, y in targets.items():
             svc = LinearSVC(loss="hinge", C=C, tol=tol, random_state=0, max_iter=10_000)
             with warnings.catch_warnings():
-                # its sweeps are over, which the gap shows
+                # LinearSVC used up its sweeps; the gap shows how far it came
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 found[label] = svc.fit(X, y)
         return found

@@ -71,7 +71,7 @@ def run(options: Options) -> dict:
 
 
 def store(options: Options, folder: Path) -> int:
-    """Writes train.npz and test.npz; the number of positives."""
+    """Writes train.npz and test.npz; returns the number of positives."""
     from xmcjax.data import save_npz
 
     n = options.rows
@@ -91,7 +91,7 @@ def command(arguments: list) -> dict:
     """Seconds, peak memory in MB and the output of a command of xmcjax, in a process of its own.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: the command failed.
     """
     begin = time.perf_counter()
     program = [sys.executable, "-m", "experiments.bench.many_labels", "command", *map(str, arguments)]
@@ -103,7 +103,7 @@ def command(arguments: list) -> dict:
 
 
 def measured(arguments: list[str]) -> int:
-    """A command of xmcjax in this process; prints what it took as a last line, and gives its exit code."""
+    """Runs a command of xmcjax in this process; prints what it took as a last line. Returns its exit code."""
     from xmcjax.cli.main import main
 
     code = main(arguments)

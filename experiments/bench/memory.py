@@ -69,7 +69,7 @@ def run(options: Options) -> dict:
         sp.save_npz(f"{folder}/X.npz", sp.csr_matrix(X))
         runs = []
         for labels in options.labels:
-            # spread over the whole range, so that both sets have frequent and rare labels
+            # labels spread over the whole range, so that every set has frequent and rare labels
             step = Y.shape[1] // labels
             sp.save_npz(f"{folder}/Y{labels}.npz", sp.csr_matrix(Y.tocsc()[:, ::step][:, :labels]))
             command = [sys.executable, "-m", "experiments.bench.memory", "worker", folder, str(labels)]

@@ -29,7 +29,7 @@ from experiments import _multiclass, _report
 from experiments.bench import _separate, _worker
 
 OURS = {"ww": "Weston-Watkins", "cs": "Crammer-Singer"}
-# Seconds that were recorded: scikit-learn's Crammer-Singer with a bias, and the authors' program.
+# Recorded seconds (scikit-learn's Crammer-Singer with a bias, the authors' program).
 RECORDED = {
     "satimage": (None, 1.4),
     "letter": (1.5, 4.5),
@@ -86,7 +86,7 @@ def objective(X, y: np.ndarray, W: np.ndarray, formulation: str, C: float) -> fl
 
 
 def methods(parts: _multiclass.Parts, options: Options, log_C: dict[str, int]) -> dict[str, Callable]:
-    """By name, what trains and returns W and whether it converged."""
+    """By name, functions that train and return W and whether training converged."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import LinearSVC
 
@@ -188,7 +188,7 @@ def two_threads(options: Options) -> dict:
     return {
         "times": times,
         "speed_up": median["one"] / median["two"],
-        # two processes do twice the work
+        # times 2, because two processes do twice the work
         "scipy_speed_up": 2 * median["product"] / median["products"],
     }
 

@@ -136,7 +136,7 @@ def _ratios(options: Options, data: str, lam: float, rows: list[dict]) -> list[d
             ratio = {"set": data, "lam": lam, "dtype": dtype, "gap": gap}
             for call in CALLS:
                 ours = (these["auto"][call] or [None] * len(options.gaps))[k]
-                # a peer has nothing to compile: where its first call took too long for another, that counts
+                # a peer has nothing to compile: if its first call was too long to be repeated, it counts
                 known = [s for row in peers if (s := (row[call] or row["first"])[k]) is not None]
                 # a peer that was given up took at least as long as it was given
                 better = min(known) if known else min(row["last"] for row in peers)

@@ -212,7 +212,7 @@ def scipy_speed_up(bench: Bench) -> float:
 
 
 def summarise(runs: list[dict]) -> dict:
-    """The first run with the median time, and all times."""
+    """The first run, with the median of the times and all times."""
     times = [one["seconds"] for one in runs]
     seconds = float(np.median(times))
     row = runs[0] | {

@@ -81,14 +81,14 @@ def run(options: Options) -> dict:
     for name, row in rows.items():
         row["ms"] = 1e3 * float(np.median(seconds[name])) / len(labels)
         if name.startswith("LinearSVC") or name == repr(L1()):
-            # over the lower of the two
+            # relative to the best objective of all programs
             best = {k: min(ours[k], *(values[f"LinearSVC, tol {t:g}"][k] for t in TOLERANCES)) for k in ours}
             row["worst_objective"] = max(values[name][k] / best[k] for k in ours)
     return {"data": options.data, "labels": len(labels), "rows": rows}
 
 
 def _liblinear(X, Y, labels, tolerance: float) -> dict[int, tuple[float, int]]:
-    """(objective, weights that are not zero) of each label."""
+    """(objective, number of non-zero weights) of each label."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import LinearSVC
 

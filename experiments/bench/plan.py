@@ -22,7 +22,7 @@ import numpy as np
 from experiments import _data, _report
 
 MADE = "made"
-# Runs a command and prints, as its last line on stderr, the most memory that it had.
+# A program that runs a command and prints its peak memory as the last line on stderr.
 _PROGRAM = """
 import re, sys
 from xmcjax.cli.main import main
@@ -94,7 +94,7 @@ def _measured(file: Path, threads: int, folder: Path) -> dict[str, float]:
 
 
 def _command(*arguments: str) -> tuple[dict, int]:
-    """What a command prints, and its peak in kB."""
+    """The JSON that a command prints, and its peak memory in kB."""
     command = [sys.executable, "-c", _PROGRAM, *arguments]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

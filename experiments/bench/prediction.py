@@ -119,7 +119,7 @@ def xmcjax(folder: Path, processors: list[int]) -> dict:
 
 
 def dismecpp(program: str, folder: Path, processors: list[int]) -> dict:
-    """Its own times of prediction and of reading the weights, and that of the program."""
+    """dismecpp's own times of prediction and of reading the weights, and the time of the whole program."""
     begin = time.perf_counter()
     files = ["test.txt", "dismecpp", "dismecpp.txt"]
     arguments = ["--augment-for-bias", "--threads=1", f"--topk={TOP}", "-v"]
@@ -127,7 +127,7 @@ def dismecpp(program: str, folder: Path, processors: list[int]) -> dict:
     seconds = time.perf_counter() - begin
     reading = re.search(r"read weight file .* in (\d+)ms", printed)
     assert reading
-    # the first pass; the second works out metrics
+    # the first pass predicts; the second computes metrics
     clock = dict(reversed(_peers.dismecpp_clock(printed, "spawning", "Threads finished")))
     prediction = clock["Threads finished"] - clock["spawning"]
     return {"prediction": prediction, "reading": int(reading[1]) / 1e3, "program": seconds}

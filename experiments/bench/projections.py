@@ -160,8 +160,8 @@ def run(options: Options) -> dict:
             row["sum_error"] = float(np.abs(sums - options.radius).max() / unit)
     with tempfile.TemporaryDirectory() as folder:
         libsdca = Libsdca(options, Path(folder), host) if options.libsdca else None
-        # the sets of a program after one another: the first call after another program's pays for memory
-        # and caches that it left, and is made twice
+        # a program's sets follow one another: the first call after another program suffers from the state of
+        # memory and caches that this left, and is made twice
         programs = dict.fromkeys(program for _, program in functions)
         turns = [[key for key in functions if key[1] == program] for program in programs]
         for repeat in range(options.repeats):

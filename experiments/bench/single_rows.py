@@ -113,7 +113,7 @@ def models(options: Options) -> dict[str, tuple[Any, Any, Any]]:
 
 
 def programs(coef, bias) -> dict[str, Callable[[Any], np.ndarray]]:
-    """By name, what predicts the best labels of a row with weights [L, d]."""
+    """By name, functions that predict the best labels of a row with weights [L, d]."""
     from xmcjax.models import ArrayModel, Predictor
 
     predictor = Predictor(ArrayModel(coef, bias))
@@ -163,7 +163,7 @@ def stored(options: Options) -> dict:
         meta = {"n_features": d, "n_labels": options.stored, "dtype": "float32"}
         with ShardWriter(directory, meta) as writer:
             for label in range(options.stored):
-                # places that differ, with more weights for the first features
+                # distinct features, with more weights for the first ones
                 places = np.unique((d * rng.random(200) ** 3).astype(np.int32))
                 writer.add(label, places, values[: len(places)], -1.0)
         begin = time.perf_counter()

@@ -95,14 +95,14 @@ class Bench:
             )
 
     def ours(self, variant: str, k: int) -> dict:
-        """With P from the weights in float64."""
+        """Our run, with P computed from the weights in float64."""
         weights = self.folder / "ours.npy"
         how = dict(variant=variant, k=k, C=1.0, tol=self.options.tol, weights=str(weights))
         row = _worker.ask("topk_svm", self.folder, self.processors, **how)
         return row | {"primal": self.primal(np.load(weights), variant, k)}
 
     def libsdca(self, variant: str, k: int) -> dict:
-        """Its own clocks and objectives."""
+        """libsdca's run, with its own clocks and objectives."""
         sizes = (*self.X.shape, self.classes, k, 1.0, variant, self.options.tol)
         command = [self.program, str(self.folder / "X.bin"), str(self.folder / "y.bin"), *map(str, sizes)]
         environment = os.environ | _worker.ONE_THREAD
@@ -111,7 +111,7 @@ class Bench:
         return json.loads(done.stdout)
 
     def linear_svc(self) -> dict:
-        """k = 1."""
+        """LinearSVC's run, for k = 1."""
         weights = self.folder / "svc.npy"
         how = dict(C=1.0, tol=self.options.linear_svc_tol, weights=str(weights))
         row = _worker.ask("crammer_singer", self.folder, self.processors, **how)
@@ -161,7 +161,7 @@ def run(options: Options) -> dict:
 
 
 def summarise(problem: str, program: str, runs: list[dict]) -> dict:
-    """The first run with the median times, and all times."""
+    """The first run, with the medians of the times and all times."""
     row: dict[str, Any] = {"problem": problem, "program": program} | runs[0]
     for name in [name for name in row if name.endswith("seconds")]:
         values = [one[name] for one in runs]

@@ -125,7 +125,7 @@ def small_works() -> list[Work]:
 
 
 def stored(name: str, folder: Path) -> None:
-    """Writes features and labels of a set, or normal numbers in place of features."""
+    """Writes the features and labels of a set, or standard normal features."""
     X: Any
     y: Any = np.zeros(0, np.int64)
     if name == "normal":

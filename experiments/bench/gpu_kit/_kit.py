@@ -1,4 +1,4 @@
-"""What a stage gets: sizes, time, data, and the file that each figure goes to at once.
+"""What a stage gets: sizes, time, data, and the file to which each figure is written at once.
 
 ``python -m experiments.bench.gpu_kit._kit REQUEST`` runs one stage.
 """
@@ -26,14 +26,14 @@ from xmcjax._cores import usable_cores
 
 
 class Size:
-    """Of a made set."""
+    """The size of a synthetic set."""
 
     def __init__(self, rows, features, labels, nonzeros, labels_per_row):
         self.rows, self.features, self.labels = rows, features, labels
         self.more = dict(nonzeros_per_row=nonzeros, labels_per_row=labels_per_row)
 
 
-# Sets of power-law data; of the sizes of real ones where they have their names.
+# Sets of power-law data; a set with the name of a real one has its size.
 MADE = {
     "amazon_670k": Size(490_449, 135_909, 670_091, 76, 5.45),
     "small": Size(300, 200, 60, 15, 2),
@@ -46,7 +46,7 @@ class Kit:
     Attributes:
         small: whether this is a rehearsal.
         on: "device" or "cpu".
-        folder: that was packed.
+        folder: the packed folder.
         failed: whether a figure could not be taken, or is wrong.
     """
 
@@ -55,21 +55,21 @@ class Kit:
         self.folder, self._out = Path(request["folder"]), Path(request["out"])
         self._scratch, self._request = Path(request["scratch"]), request
         self._end = time.monotonic() + request["seconds"]
-        # what an earlier run compiled, a first call need not
+        # programs that an earlier run compiled are not compiled in a first call
         self._compiled_before = len(list((self._scratch / "compiled").glob("*-cache")))
         self.failed = False
 
     @property
     def threads(self) -> int:
-        """Host threads that a figure of the CPU takes: one for each core."""
+        """How many host threads a figure of the CPU uses: one per core."""
         return usable_cores()
 
     def left(self) -> float:
-        """Seconds until this stage is ended."""
+        """Seconds until this stage is killed."""
         return self._end - time.monotonic()
 
     def size(self, full, small):
-        """The first, or in a rehearsal the second."""
+        """`full`, or in a rehearsal `small`."""
         return small if self.small else full
 
     def figure(self, name: str, **values) -> None:
@@ -91,7 +91,7 @@ class Kit:
 
     @contextlib.contextmanager
     def attempt(self, name: str) -> Iterator[None]:
-        """What fails inside is written down as this figure, and the stage goes on."""
+        """A context in which an error is written down as this figure, and the stage goes on."""
         try:
             yield
         except Exception as error:
@@ -116,13 +116,13 @@ class Kit:
         return tuple(sp.csr_matrix(sp.load_npz(folder / f"{part}.npz")) for part in ("X", "Y"))
 
     def references(self) -> dict[str, np.ndarray]:
-        """What was worked out in float64 on a CPU when the kit was packed."""
+        """The references that were computed in float64 on a CPU when the kit was packed."""
         with np.load(self.folder / "references.npz") as stored:
             return dict(stored)
 
 
 def seconds_of(work: Callable, repeats: int = 5) -> tuple[float, float]:
-    """(of the first call, which compiles; the median of the others)."""
+    """Seconds (of the first call, which compiles; the median of the other calls)."""
     import jax
 
     times = []
@@ -151,7 +151,7 @@ def main(request: dict) -> int:
 
 
 if __name__ == "__main__":
-    # by its public name, so that what the stages import is the same module
+    # imported by its public name, so that the stages import the same module object
     from experiments.bench.gpu_kit import _kit
 
     sys.exit(_kit.main(json.loads(sys.argv[1])))

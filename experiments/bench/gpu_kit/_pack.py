@@ -16,9 +16,9 @@ import numpy as np
 from experiments import _data, _report
 from experiments.bench.gpu_kit import _references
 
-# The largest folder, in bytes.
+# The most bytes of the folder.
 MOST = 60 << 20
-# What a machine with jax, numpy and scipy may lack, with what that needs; installed where it is missing.
+# Packages that a machine with jax, numpy and scipy may lack, and their requirements; installed if missing.
 PACKAGES = (
     "absl-py",
     "chex",
@@ -39,7 +39,7 @@ SETS = ("stackexchange_tags", "naics2017", "satimage", "caltech101_silhouettes")
 
 
 def main(folder: Path, small: bool, python: str) -> int:
-    """Makes it; prints what there is and its size."""
+    """Makes the folder; prints its content and its size."""
     if folder.exists() and any(folder.iterdir()):
         print(f"{folder}: expected a new or empty folder, found files", file=sys.stderr)
         return 1
@@ -86,10 +86,10 @@ def main(folder: Path, small: bool, python: str) -> int:
 
 
 def _wheels(folder: Path, python: str) -> None:
-    """Our wheel with the native library, made here, and those of PACKAGES for that version of Python."""
+    """Adds our wheel with the native library, built here, and wheels of PACKAGES for a version of Python."""
     pip = [sys.executable, "-m", "pip"]
     with tempfile.TemporaryDirectory() as scratch:
-        # of a copy, so that neither its build folder nor this one's goes into the other
+        # built from a copy, so that its build folder and that of this tree do not mix
         kept = ("pyproject.toml", "README.md", "LICENSE")
         for name in kept:
             shutil.copy(_data.ROOT / name, scratch)
@@ -103,7 +103,7 @@ def _wheels(folder: Path, python: str) -> None:
             shutil.copytree(_data.ROOT / "cuda", Path(scratch) / "cuda", ignore=ignored)
             made = [*pip, "wheel", "--quiet", "--no-deps", "-w", folder, Path(scratch) / "cuda"]
             subprocess.run(made, check=True)
-    # The library has no Python in it: "py3-none-linux_x86_64" fits every version.
+    # The library does not use Python's API, so that "py3-none-linux_x86_64" fits every version.
     platforms = [word for name in PLATFORMS for word in ("--platform", name)]
     only = ["--no-deps", "--only-binary=:all:", "--implementation", "cp", "--python-version", python]
     subprocess.run([*pip, "download", "--quiet", *only, *platforms, "-d", folder, *PACKAGES], check=True)

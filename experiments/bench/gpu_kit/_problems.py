@@ -1,4 +1,4 @@
-"""Small problems for every solver, with their objectives once more in numpy and float64.
+"""Small problems for every solver, with their objectives also written in numpy and float64.
 
 A problem is a function ``(data, exact) -> (weights or scores, objective)``. It solves in the dtype of
 ``data.X``; `exact` asks for the smallest tolerance, for the reference in float64.
@@ -20,29 +20,29 @@ LAM, C = 0.5, 1.0
 
 
 class Data(NamedTuple):
-    """Of a small problem: sparse features, a class and labels for each row."""
+    """The data of a small problem: sparse features, and a class and labels for each row."""
 
     X: sp.csr_matrix
     y: np.ndarray
     Y: sp.csr_matrix
 
     def of(self, dtype) -> Data:
-        """With features of another dtype."""
+        """The data with features of another dtype."""
         return self._replace(X=self.X.astype(dtype))
 
 
 def chosen(small: bool) -> dict[str, Problem]:
-    """All of them, or those of a rehearsal."""
+    """All problems, or those of a rehearsal."""
     return {name: problem for name, problem in PROBLEMS.items() if problem.small or not small}
 
 
 def data(rows: int = 120, features: int = 60, classes: int = 6) -> Data:
-    """Drawn anew from the same seed: float32 features, rows of norm 1."""
+    """The data, always drawn from the same seed: float32 features, rows of norm 1."""
     rng = np.random.default_rng(25)
     y = np.arange(rows) % classes
     centres = rng.normal(size=(classes, features))
     dense = (rng.normal(size=(rows, features)) + centres[y]) * (rng.random((rows, features)) < 0.3)
-    dense[:, 0] += 1e-3  # no row is empty
+    dense[:, 0] += 1e-3  # so that no row is empty
     dense /= np.linalg.norm(dense, axis=1, keepdims=True)
     labels = (np.arange(classes) == y[:, None]) | (rng.random((rows, classes)) < 0.1)
     return Data(sp.csr_matrix(dense.astype(np.float32)), y, sp.csr_matrix(labels.astype(np.float32)))
@@ -70,7 +70,7 @@ def _one_vs_all(d: Data, exact: bool, *, loss: str, dense: bool = False, penalty
 
 
 def _exact(how):
-    """The same to a gradient of almost nothing."""
+    """The same options with the smallest tolerance."""
     return dataclasses.replace(how, tol=1e-8, max_iter=1000)
 
 

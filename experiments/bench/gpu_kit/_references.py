@@ -1,4 +1,4 @@
-"""What is worked out in float64 on a CPU when the kit is packed, with the inputs that it belongs to."""
+"""References that are computed in float64 on a CPU when the kit is packed, with their inputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from experiments import _data, _one_vs_all
 from experiments.bench.gpu_kit import _problems, _vectors
 
-# Labels of stackexchange_tags whose objectives are carried.
+# How many labels of stackexchange_tags have their objectives in the kit.
 LABELS = 200
 
 
@@ -19,7 +19,7 @@ def make(small: bool) -> dict[str, np.ndarray]:
 
 
 def products(small: bool) -> dict[str, np.ndarray]:
-    """Rows and columns of all lengths, and lanes that are no whole tile; products by scipy."""
+    """Rows and columns of all lengths, and lanes that do not fill a tile; products by scipy."""
     rng = np.random.default_rng(1)
     n, d, lanes = (90, 70, 37) if small else (1500, 1000, 165)
     filled = rng.random((n, d)) < 0.3 * rng.random((n, 1)) ** 3
@@ -28,7 +28,7 @@ def products(small: bool) -> dict[str, np.ndarray]:
     filled[20, 1:-1] = filled[1:-1, 4] = True
     X = sp.csr_matrix(np.where(filled, rng.normal(size=(n, d)), 0).astype(np.float32))
     V = rng.normal(size=(d, lanes)).astype(np.float32)
-    # rows and whole tiles of lanes that take no part
+    # some rows, and whole tiles of lanes, are inactive
     D = np.where(rng.random((n, lanes)) < 0.05, rng.random((n, lanes)), 0).astype(np.float32)
     D[:, : lanes // 2] *= rng.random((n, 1)) < 0.3
     A, E, U = X.astype(np.float64), D.astype(np.float64), V.astype(np.float64)

@@ -13,7 +13,7 @@ CORRECTNESS = ("products", "vectors", "solvers")
 
 
 def add(out: Path, line: dict) -> None:
-    """Appends a line and sees it to the disk: what follows may crash."""
+    """Appends a line and flushes it to the disk, because what follows may crash."""
     text = json.dumps(line, ensure_ascii=False, default=_number) + "\n"
     with (out / FILE).open("ab") as file:
         file.write(text.encode())
@@ -39,7 +39,7 @@ def read(out: Path) -> list[dict]:
 
 
 class Found:
-    """The last figures by name, of the device and of the CPU."""
+    """The latest figure of each name, for the device and for the CPU."""
 
     def __init__(self, lines: Iterable[dict]):
         self.figures = {(line["figure"], line["on"]): line["values"] for line in lines if "figure" in line}
@@ -49,7 +49,7 @@ class Found:
         return self.figures.get((name, on), {}).get(key)
 
     def all(self, prefix: str, key: str, on: str = "device") -> list:
-        """The values of all figures whose names begin so, in the order in which they came."""
+        """The values of all figures whose names begin with `prefix`, in the order in which they came."""
         return [
             values[key]
             for (name, where), values in self.figures.items()
@@ -57,7 +57,7 @@ class Found:
         ]
 
     def least(self, prefix: str, key: str, on: str = "device") -> float | None:
-        """The smallest of them."""
+        """The smallest of these values."""
         return min(self.all(prefix, key, on), default=None)
 
 
@@ -77,7 +77,7 @@ def _correctness(lines: list[dict]) -> str | None:
 
 
 def _beside(ours: float | None, theirs: float | None, unit: str = "s") -> str | None:
-    """Our seconds, with those of the CPU and their ratio where there are any."""
+    """The seconds `ours`, with `theirs` of the CPU and the ratio where these are known."""
     if ours is None:
         return None
     if theirs is None:
@@ -91,7 +91,7 @@ def _stackexchange(found: Found) -> str | None:
 
 
 def _amazon(found: Found) -> str | None:
-    """Of as many labels as there was time for on each, which are not the same: a ratio would say too much."""
+    """Results for as many labels as each had time for. Their numbers differ, so that no ratio is given."""
     parts = []
     for on in ("device", "cpu"):
         keys = "labels", "scaled_seconds"
@@ -103,7 +103,7 @@ def _amazon(found: Found) -> str | None:
 
 
 def _bandwidth(found: Found) -> str | None:
-    """CG as training has it; beside it, for comparison, its product without what else a step does."""
+    """The bandwidth of CG as in training; for comparison that of its product alone."""
 
     def share(name: str) -> str:
         once, fetched = (found.get(name, key) for key in ("share_once", "share_fetched"))
@@ -118,7 +118,7 @@ def _bandwidth(found: Found) -> str | None:
 
 
 def _systems(lines: list[dict]) -> str | None:
-    # of their own stages: the stage `solvers` has small problems of the same names
+    # only these stages, because the stage `solvers` has small problems with the same names
     stages = ("multinomial", "kernel_search", "topk_grid")
     found = Found(line for line in lines if line.get("stage") in stages)
     names = ("multinomial, ", "kernel search, 4000 rows", "kernel search, 1000 rows", "top-k grid, ")
@@ -138,7 +138,7 @@ def _shares(found: Found) -> str | None:
 
 
 def _prediction(found: Found) -> str | None:
-    """With weights that are kept where they are used, and with those that are sent first."""
+    """Prediction with weights that are kept where they are used, and with weights that are sent first."""
     name = "prediction, 1000000 labels"
     times = {"kept": "kept_seconds", "sent": "seconds"}
     parts = [
@@ -210,7 +210,7 @@ def text(lines: list[dict], *, every: bool = True) -> str:
 
 
 def _values(values: dict) -> str:
-    """Short ones only: the others are in the file."""
+    """The short values of a figure as a text; long ones are only in the file."""
     shown = []
     for key, value in values.items():
         word = f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,6 +1,6 @@
-"""Installs what is carried, and runs the stages one after another, each in a process that may die.
+"""Installs the packages of the kit, and runs the stages one after another, each in a process that may die.
 
-The standard library alone is imported here: the packages come with the folder.
+Only the standard library is imported here, because the packages come with the folder.
 """
 
 from __future__ import annotations
@@ -39,19 +39,20 @@ except RuntimeError as error:
     platform = f"none: {error}"
 print(json.dumps({"platform": platform, "native": native}))
 """
-# A stage is not begun with fewer seconds left; packages and the device are looked at for no longer than …
+# LEAST: a stage is not begun with fewer seconds left. PREPARING: the most seconds for installing packages and
+# for asking the device.
 LEAST, PREPARING = 5.0, 120.0
 LAST_LINES = 12
-# A rehearsal may run beside other work: its stages are ended after so many times their seconds.
+# A rehearsal may run beside other work: its stages are killed after this many times their seconds.
 REHEARSAL = 10
 
 
 class Part(NamedTuple):
-    """One process."""
+    """A stage on the device or on the CPU, which is one process."""
 
     stage: Stage
     on: str  #: "device" or "cpu"
-    seconds: float  #: after which it is ended
+    seconds: float  #: after which the process is killed
 
 
 def main(
@@ -63,9 +64,9 @@ def main(
     on: Collection[str] = ("device", "cpu"),
     again: bool = False,
 ) -> int:
-    """Runs the stages there; figures, log and report go to `out` as they come. Returns the exit code.
+    """Runs the stages; figures, log and report go to `out` as they come. Returns the exit code.
 
-    What `out` says to be done is left out, unless `again`: a second call goes on where the first one ended.
+    Stages that `out` shows as done are left out, unless `again`: a second call continues the first one.
     """
     manifest = json.loads((folder / "manifest.json").read_text())
     begin = time.monotonic()
@@ -88,7 +89,7 @@ def parts(stages: list[str], small: bool) -> list[Part]:
     found, beside, times = [], 0, REHEARSAL if small else 1
     for stage in map(BY_NAME.__getitem__, stages):
         found.append(Part(stage, "device", times * stage.seconds))
-        # a rehearsal runs on the CPU anyway: one stage shows that the second process works
+        # a rehearsal runs on the CPU anyway: one stage with a second process is enough to test that
         if stage.beside_cpu and not (small and beside):
             found.append(Part(stage, "cpu", times * stage.cpu_seconds))
             beside += 1
@@ -96,8 +97,8 @@ def parts(stages: list[str], small: bool) -> list[Part]:
 
 
 def pending(every: list[Part], lines: list[dict]) -> list[Part]:
-    """Those that earlier calls have not done: first, in their order, those that had too little time of theirs
-    or none; then those that failed, or took all of it.
+    """The parts that earlier calls have not done: first, in their order, those that were cut short by the end
+    of a call or not begun; then those that failed or used up their own time.
     """
     ends = {(line["stage"], line["on"]): line for line in lines if "status" in line}
     first, last = [], []
@@ -127,7 +128,7 @@ class Runner:
         self.site = scratch / f"site_{manifest['key']}"
         self.small = manifest["small"]
         self.environment = os.environ | {
-            # the source tree beside us has no native library: the installed package is the one to measure
+            # the source tree here has no native library: the installed package is to be measured
             "PYTHONSAFEPATH": "1",
             "PYTHONPATH": os.pathsep.join([str(self.site), str(folder / "program")]),
             "PYTHONUNBUFFERED": "1",
@@ -159,7 +160,7 @@ class Runner:
             print(note, flush=True)
 
     def _install(self) -> list[str]:
-        """Our wheels, and of the others those that the machine lacks; what went wrong."""
+        """Installs our wheels, and other wheels that the machine lacks. Returns what went wrong."""
         notes = []
         done = self.site / "installed"
         if done.exists():
@@ -184,7 +185,7 @@ class Runner:
         return notes
 
     def run(self, stage: Stage, on: str, seconds: float) -> None:
-        """One stage on the device or on the CPU, ended when its time is over."""
+        """Runs a stage on the device or on the CPU, and kills it when its time is over."""
         whole, seconds = seconds, min(seconds, self.end - time.monotonic())
         if seconds < LEAST:
             self._ended(stage, on, "not begun: no time was left", 0.0, [], cut=True)
@@ -193,7 +194,7 @@ class Runner:
         if on == "cpu":
             environment["JAX_PLATFORMS"] = "cpu"
         elif self.probe["platform"] == "cpu":
-            # a rehearsal: the way that a device goes, not the native kernels of the CPU
+            # a rehearsal takes the code path of a device, not the native kernels of the CPU
             environment["XMCJAX_NATIVE"] = "0"
         request = {
             "stage": stage.name,
@@ -213,7 +214,7 @@ class Runner:
         with log.open("ab") as file:
             file.write(f"== {stage.name} on {on}\n".encode())
             start = file.tell()
-            # a group of its own, so that what the stage started ends with it
+            # a process group of its own, so that processes that the stage started end with it
             options = dict(stdout=file, stderr=subprocess.STDOUT, process_group=0)
             child = subprocess.Popen(command, env=environment, cwd=self.scratch, **options)  # type: ignore
             try:
@@ -232,7 +233,7 @@ class Runner:
     def _ended(self, stage: Stage, on: str, status: str, seconds: float, lines: list[str], cut: bool) -> None:
         self.failed |= status != "done"
         end: dict = {"stage": stage.name, "on": on, "status": status, "seconds": round(seconds, 1)}
-        end |= {"cut": True} if cut else {}  # by the end of all stages
+        end |= {"cut": True} if cut else {}  # cut short by the end of the time of all stages
         self._add(end | ({} if status == "done" else {"last_lines": lines}))
         print(f"{stage.name} on {on}: {status}, {seconds:.1f} s", flush=True)
         if status.startswith("failed"):

@@ -9,13 +9,13 @@ class Stage(NamedTuple):
     """A part of the run with a process of its own."""
 
     name: str  #: also of the module, whose `run` takes a :class:`_kit.Kit`
-    seconds: float  #: after which it is ended
-    beside_cpu: bool = False  #: whether the same is run on all cores of the CPU afterwards
-    cpu_seconds: float = 60.0  #: after which that is ended
+    seconds: float  #: after which the process is killed
+    beside_cpu: bool = False  #: whether the stage is run again on all cores of the CPU
+    cpu_seconds: float = 60.0  #: after which the process on the CPU is killed
     package: str = "experiments.bench.gpu_kit"  #: of the module
 
 
-# What is timed is found right first: the kernels, the products, objectives of stackexchange_tags, solvers.
+# Correctness is checked before times: the kernels, the products, objectives of stackexchange_tags, solvers.
 STAGES = (
     Stage("environment", 60),
     Stage("cuda_kernels", 60),

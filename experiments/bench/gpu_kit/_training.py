@@ -12,11 +12,11 @@ from experiments import _one_vs_all
 from experiments.bench.gpu_kit._kit import Kit, copy_bandwidth, seconds_of
 
 TILE = 32
-ROWS = 4096  # that are counted together
+ROWS = 4096  # how many rows are counted at a time
 
 
 def train(kit: Kit, X, Y, labels: np.ndarray, collected=None) -> dict:
-    """Trains the labels: seconds, steps and statuses; on a CPU with a thread for each core."""
+    """Trains the labels, on a CPU with a thread per core. Returns seconds, steps and statuses."""
     from xmcjax.lanes import OneVsAll, train_one_vs_all
 
     kept = [0]
@@ -27,7 +27,7 @@ def train(kit: Kit, X, Y, labels: np.ndarray, collected=None) -> dict:
             collected(result)
 
     counts = np.diff(Y.tocsc().indptr)
-    labels = labels[np.argsort(-counts[labels], kind="stable")]  # as training takes them by itself
+    labels = labels[np.argsort(-counts[labels], kind="stable")]  # the order that training itself uses
     how = OneVsAll(n_jobs=kit.threads if kit.on == "cpu" else 1)
     begin = time.perf_counter()
     summary = train_one_vs_all(X, Y, how, count, labels=labels)
@@ -50,8 +50,8 @@ def train(kit: Kit, X, Y, labels: np.ndarray, collected=None) -> dict:
 def masks(X, Y, lanes: int, names: set[str]) -> dict[str, np.ndarray]:
     """Which rows are active in each lane, [n, lanes]: "none", at the "start", at the "end", 1.5% at "random".
 
-    The lanes are labels next to one another by their numbers of positives, as training has them: of a
-    third of all.
+    The lanes are neighbouring labels in the order of their numbers of positives, as in training, from a third
+    of all labels on.
     """
     from xmcjax.lanes import OneVsAll, train_one_vs_all
 
@@ -73,7 +73,7 @@ def masks(X, Y, lanes: int, names: set[str]) -> dict[str, np.ndarray]:
 
 
 def _active(X, W, b, signs: np.ndarray) -> np.ndarray:
-    """y (X wᵀ + b) < 1, a block of lanes at a time; by a product of the device."""
+    """Where y (X wᵀ + b) < 1, for a block of lanes at a time, by a product on the device."""
     import jax
     import jax.numpy as jnp
 
@@ -91,16 +91,16 @@ def _active(X, W, b, signs: np.ndarray) -> np.ndarray:
 
 
 def products(kit: Kit, name: str, X, Y, sweep: list[tuple[str, int, tuple[str, ...]]], keep: float) -> None:
-    """Seconds and parts of the bandwidth of X δ, the gradient and CG's product, one figure for each.
+    """Seconds, and parts of the bandwidth, of X δ, the gradient and CG's product, one figure for each.
 
-    The product is the one that CG takes without the kernels in CUDA; the stage `cuda_kernels` has their CG.
+    CG's product is the one used without the CUDA kernels; the stage `cuda_kernels` has the CG of these.
 
     Args:
         kit: of the stage.
         name: of the set.
         X, Y: the set.
         sweep: (backend, lanes, names of masks), most important first.
-        keep: seconds that are left when no other figure is begun.
+        keep: no further figure is begun when fewer seconds are left.
     """
     import jax
     import jax.numpy as jnp
@@ -119,7 +119,7 @@ def products(kit: Kit, name: str, X, Y, sweep: list[tuple[str, int, tuple[str, .
     for backend, lanes, names in sweep:
         with kit.attempt(f"{name}, {backend}, {lanes} lanes"):
             if backend not in operators:
-                operators.clear()  # one at a time in the memory of the device
+                operators.clear()  # only one operator at a time is in the memory of the device
                 operators[backend] = linops.make(X, backend=backend)
             op = operators[backend]
             V = jnp.asarray(np.random.default_rng(1).normal(size=(X.shape[1], lanes)).astype(X.dtype))
@@ -129,7 +129,7 @@ def products(kit: Kit, name: str, X, Y, sweep: list[tuple[str, int, tuple[str, .
                 D = jnp.asarray(chosen.astype(X.dtype))
                 for product, (once, fetched) in _bytes(X, chosen).items():
                     if product == "X δ" and mask != names[0]:
-                        continue  # it has no mask
+                        continue  # X δ has no mask
                     if kit.left() < keep:
                         return
                     call = functools.partial(programs[product], op, D, V)
@@ -149,8 +149,8 @@ def products(kit: Kit, name: str, X, Y, sweep: list[tuple[str, int, tuple[str, .
             _head(kit, name, X, lanes)
 
 
-# Of the rows: a column that more of them have may be multiplied faster as a dense one, by the counts of
-# experiments.bench.gpu_counts.
+# A column that more than this part of the rows have may be multiplied faster as a dense column, by the counts
+# of experiments.bench.gpu_counts.
 DENSE = 0.05
 
 
@@ -165,7 +165,7 @@ def split_columns(X) -> tuple[np.ndarray, np.ndarray, Any]:
 
 
 def _head(kit: Kit, name: str, X, lanes: int) -> None:
-    """X δ with frequent columns as a dense block, beside that of the kernels alone."""
+    """X δ with frequent columns as a dense block, and X δ by the kernels alone."""
     import jax
     import jax.numpy as jnp
 
@@ -219,21 +219,21 @@ def direction_bytes(X, chosen: np.ndarray, steps: np.ndarray, max_steps: int) ->
     Newton directions by ``solvers/_lane_cg.py``, without a preconditioner.
 
     A step reads X twice, writes the product of all lanes, and reads the bits of D, from which it makes a word
-    for each row. It reads D and writes the scores where a tile has an active row in a lane that is open. Of
-    such a lane it reads p for the product, and reads and writes nine vectors; seven in the last step, after
-    which there is no p. Before the steps are u = XᵀD1, the right-hand side and the bits; after them uᵀδ.
+    for each row. It reads D and writes the scores where a tile has an active row in an open lane. For an open
+    lane it reads p for the product, and reads and writes nine vectors, or seven in the last step, which makes
+    no new p. Before the steps come u = XᵀD1, the right-hand side and the bits; after them uᵀδ.
 
     Args:
         X: [n, d].
         chosen: [n, B], where D is not 0.
-        steps: [B], of CG.
-        max_steps: after which a lane ends open.
+        steps: CG steps of each lane, [B].
+        max_steps: the limit after which a lane ends although it is open.
     """
     n, d = X.shape
     lanes, size = chosen.shape[1], X.dtype.itemsize
     matrix, rows, vector = X.nnz * (size + 4), size * n * lanes, size * d * lanes
     bits, words, width = 4 * n * -(-lanes // TILE), 4 * n, min(TILE, lanes)
-    # a tile asks for a row in as many steps as the last of its lanes there takes
+    # a tile asks for a row in as many steps as the longest of its lanes that are active in this row
     begins, asked, entries = np.arange(0, lanes, TILE), np.zeros(n, np.int64), np.diff(X.indptr)
     for first in range(0, n, ROWS):
         block = slice(first, first + ROWS)
@@ -241,7 +241,7 @@ def direction_bytes(X, chosen: np.ndarray, steps: np.ndarray, max_steps: int) ->
     of_lanes = size * d * (10 * int(steps.sum()) - 2 * int(((steps > 0) & (steps < max_steps)).sum()))
     once = int(steps.max()) * (2 * matrix + vector + bits + 2 * words) + of_lanes
     once += 2 * size * width * int(asked.sum())
-    # u; that and the gradient to the right-hand side, which is also the first r; p and x; u and x
+    # u; from u and the gradient the right-hand side, which is also the first r; p and x; at the end u and x
     once += matrix + rows + bits + 8 * vector
     fetched = 2 * int((asked * entries).sum()) + int((tiles(chosen) * entries[:, None]).sum())
     return once, once + size * width * fetched

@@ -1,4 +1,4 @@
-"""Projections and losses of many vectors, with their derivatives: what is checked and what is timed."""
+"""Projections and losses of many vectors, with their derivatives, which are checked and timed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ K, RADIUS = 5, 1.0
 
 
 def losses() -> dict[str, Callable]:
-    """(scores [rows, m], labels [rows]) -> losses [rows]."""
+    """Functions (scores [rows, m], labels [rows]) -> losses [rows], by name."""
     import jax.numpy as jnp
 
     from xmcjax import losses as of
@@ -34,14 +34,14 @@ def losses() -> dict[str, Callable]:
 
 
 def projections() -> dict[str, Callable]:
-    """x [rows, m] -> their projections."""
+    """Functions x [rows, m] -> the projections of the rows, by name."""
     from experiments import _projections
 
     return {name: public for name, (public, _) in _projections.sets(K, RADIUS).items()}
 
 
 def with_gradient(loss: Callable) -> Callable:
-    """(scores, labels) -> (losses, their gradients)."""
+    """The function (scores, labels) -> (losses, their gradients)."""
     import jax
     import jax.numpy as jnp
 
@@ -57,7 +57,7 @@ def with_gradient(loss: Callable) -> Callable:
 
 
 def with_transposed(projection: Callable) -> Callable:
-    """(x, c) -> (p, (dp/dx)ᵀ c)."""
+    """The function (x, c) -> (p, (dp/dx)ᵀ c)."""
     import jax
 
     def both(x, c):
@@ -68,14 +68,14 @@ def with_transposed(projection: Callable) -> Callable:
 
 
 def note(kit, name: str, rows: int, first: float, seconds: float, least: float) -> None:
-    """The figure of a function of so many rows.
+    """Writes the figure of a function of many rows.
 
     Args:
         kit: of the stage.
         name: of the figure.
-        rows: their number.
+        rows: the number of rows.
         first: seconds of the first call, which compiles.
-        seconds: of the others.
+        seconds: of the other calls.
         least: seconds in which a copy would move what must be read and written.
     """
     kit.figure(

@@ -6,12 +6,12 @@ from experiments import _one_vs_all
 from experiments.bench.gpu_kit import _training
 from experiments.bench.gpu_kit._kit import Kit
 
-# Part of the time left that the next, larger figure may be reckoned to take.
+# The next, larger figure is begun if it is estimated to take at most this part of the time left.
 PART = 0.8
 
 
 def run(kit: Kit) -> None:
-    """Figures of more and more labels, up to a tenth."""
+    """Takes figures of more and more labels, up to a tenth of all."""
     X, Y = kit.made(kit.size("amazon_670k", "small"))
     every = len(_one_vs_all.sample(Y, 0))
     counts = kit.size((512, 5_000, 67_009) if kit.on == "device" else (200, 1_000, 10_000), (10, 20))

@@ -14,17 +14,17 @@ from experiments.bench.gpu_kit._training import direction_bytes
 from experiments.bench.gpu_kit.products import TOLERANCE, WORKS, relative
 
 LANES = 512
-ACTIVE = 0.015  # of the entries of D, independently of each other
+ACTIVE = 0.015  # the probability that an entry of D is active, independently of the others
 
 
 def run(kit: Kit) -> None:
-    """Where there is no GPU for them, one figure that says so."""
+    """Takes all figures; where there is no GPU for the kernels, a single figure that says so."""
     from xmcjax import native
 
     if not native.cuda_available():
         packed = any((kit.folder / "wheels").glob("xmcjax_cuda-*"))
         why = _absence(native)
-        # of a GPU and a wheel that was carried to it, that is a fault
+        # if there is a GPU and the kit has the wheel, missing kernels are a fault
         wrong = {"right": False} if packed and why != NO_GPU else {}
         kit.figure("CUDA kernels", not_run=why, **wrong)
         return
@@ -46,7 +46,7 @@ def _absence(native) -> str:
 
 
 def _correct(kit: Kit) -> None:
-    """The four products, with rows of several pieces; lanes that are no whole tile, few, and two panels."""
+    """Checks the four products: rows of several pieces; lanes that are a partial tile, few, or two panels."""
     import jax
     import jax.numpy as jnp
 
@@ -88,7 +88,7 @@ def _solve(op: Any, D, gradient, of_bias, hp):
 
 
 def _directions(kit: Kit) -> None:
-    """Newton directions by CG against solved systems of float64."""
+    """Checks Newton directions by CG against systems solved in float64."""
     import jax
     import jax.numpy as jnp
 
@@ -133,7 +133,7 @@ def _search(kit: Kit, limit: float) -> None:
     t, beta = rng.random((2, LANES)).astype(np.float32)
     fresh = rng.random(LANES) < 0.5
     on_device = [jnp.asarray(a) for a in (z, m, y, one, none, t, beta, fresh)]
-    few = slice(0, 8)  # lanes that the host works out
+    few = slice(0, 8)  # lanes that the host computes
     at = z[:, few].astype(np.float64) * ~fresh[few] + t[few] * m[:, few].astype(np.float64) + beta[few]
     gap = np.maximum(1 - y[:, few] * at, 0)
     old = np.maximum(1 - y[:, few] * z[:, few].astype(np.float64), 0) ** 2 * ~fresh[few]
@@ -148,7 +148,7 @@ def _search(kit: Kit, limit: float) -> None:
             values["right"] = values["same_bits"] and bool(np.isfinite(first).all())
             if loss is losses.squared_hinge:
                 values["error"] = relative(first[:, few], exact)
-                values["right"] &= values["error"] <= 1e-4  # rows beside the kink may fall on its other side
+                values["right"] &= values["error"] <= 1e-4  # rounding moves rows across the kink
             seconds = seconds_of(lambda program=program: program(*on_device), 7)[1]
             share = 9 * n * LANES / limit / seconds
             kit.figure(f"search, CUDA, {loss.name}", seconds=seconds, share_once=share, **values)
@@ -181,7 +181,7 @@ def _largest(kit: Kit, limit: float) -> None:
             right = bool((places == expected).all())
             right &= values.tobytes() == np.take_along_axis(some, expected, axis=1).tobytes()
             seconds = seconds_of(functools.partial(program, a), 7)[1]
-            with native.twins():  # which compiles it anew
+            with native.twins():  # compiles the program anew
                 of_xla = seconds_of(functools.partial(program, a), 3)[1]
             kit.figure(
                 f"top-k, {name}",
@@ -197,9 +197,9 @@ def _largest(kit: Kit, limit: float) -> None:
 
 
 def _times(kit: Kit, limit: float) -> None:
-    """Of the products of one block, by both kinds of kernels; which is to be kept is decided by these.
+    """Times of the products of one block by both kinds of kernels, which decide which kind is kept.
 
-    Newton directions by those in CUDA are what training does, with their part of the bandwidth.
+    Newton directions by the CUDA kernels, as in training, are given with their part of the bandwidth.
     """
     import importlib.util
 

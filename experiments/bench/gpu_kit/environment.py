@@ -1,4 +1,4 @@
-"""What machine this is, what the library makes of it, and how fast its memory is."""
+"""What machine this is, what the library finds on it, and how fast its memory is."""
 
 from __future__ import annotations
 

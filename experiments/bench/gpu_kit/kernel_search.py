@@ -14,7 +14,7 @@ FOLDS = 5
 
 
 def run(kit: Kit) -> None:
-    """A few iterations of the search twice; the first time it compiles. Then on more rows."""
+    """Runs a few iterations of the search twice, the first time with compilation, then on more rows."""
     from xmcjax import KernelLogisticClassifier
 
     if kit.small:

@@ -1,4 +1,4 @@
-"""Memory of a block: what the device says at its peak beside what the choice of lanes reckons with."""
+"""Memory of a block: the peak that the device reports, and the memory that the choice of lanes assumes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from experiments.bench.gpu_kit._kit import Kit
 
 
 def run(kit: Kit) -> None:
-    """More and more lanes, since the peak of a process never falls."""
+    """Takes figures with more and more lanes, in this order because the peak of a process never falls."""
     import jax
 
     from xmcjax import linops

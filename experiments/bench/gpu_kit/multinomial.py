@@ -12,7 +12,7 @@ LAM, TOL = 0.1, 1e-3
 
 
 def run(kit: Kit) -> None:
-    """Each method twice; the first time it compiles."""
+    """Runs each method twice, the first time with compilation."""
     from xmcjax import MultinomialLogisticRegression
 
     if kit.small:

@@ -11,12 +11,13 @@ import scipy.sparse as sp
 from experiments.bench.gpu_kit._kit import Kit
 
 TOP = 5
-# Part of the time left that the next, larger figure may be reckoned to take; calls, whose median is taken.
+# PART: the next, larger figure is begun if it is estimated to take at most this part of the time left.
+# REPEATS: the number of calls whose median is taken.
 PART, REPEATS = 0.8, 3
 
 
 def run(kit: Kit) -> None:
-    """More and more labels, as far as the time goes; then both ways of a device with few of them."""
+    """Predicts with more and more labels while time is left; then by both methods of a device with few."""
     rows, features, of_row, of_label = kit.size((2_000, 50_000, 40, 50), (50, 300, 10, 10))
     rng = np.random.default_rng(0)
     X = sparse(rng, rows, features, of_row)
@@ -40,11 +41,11 @@ def run(kit: Kit) -> None:
 
 
 def _figure(kit: Kit, name: str, X: sp.csr_matrix, W: sp.csr_matrix) -> None:
-    """One prediction of weights that were never seen, and more of the same."""
+    """A prediction with weights that were never used, and more with the same weights."""
     predict = _on_a_device(None) if kit.on == "device" else _on_the_cores(kit.threads)
     values = {}
     if kit.on == "device":
-        # compiles, too; the weights are sent anew for another object
+        # this call compiles, too; the weights are sent anew for each model object
         values["first_seconds"] = _seconds(predict, _model(W), X)
         values["sending_seconds"], values["sent_bytes"] = _sending(W)
     model = _model(W)
@@ -52,7 +53,7 @@ def _figure(kit: Kit, name: str, X: sp.csr_matrix, W: sp.csr_matrix) -> None:
     if kit.on == "cpu":
         from xmcjax.models import Predictor
 
-        # what keeps the weights there
+        # a Predictor keeps the weights on the host
         kept = Predictor(model, n_jobs=kit.threads)
 
         def predict(model, X):
@@ -89,7 +90,7 @@ def _model(W: sp.csr_matrix):
 
 
 def _on_a_device(pairs: bool | None) -> Callable:
-    """What `predict_topk` does where JAX has a device other than a CPU; a rehearsal has none."""
+    """The way of `predict_topk` on a device other than a CPU, called directly: a rehearsal has no device."""
     from xmcjax.models import _device_prediction
 
     def predict(model, X):
@@ -111,7 +112,7 @@ def _seconds(predict: Callable, model, X) -> float:
 
 
 def _sending(W: sp.csr_matrix) -> tuple[float, int]:
-    """Seconds and bytes of weights with their features on their way to the device, and nothing else."""
+    """Seconds and bytes of sending weights with their features to the device, and nothing else."""
     import jax
 
     times = []
@@ -123,14 +124,14 @@ def _sending(W: sp.csr_matrix) -> tuple[float, int]:
 
 
 def _peak() -> int | None:
-    """Bytes that the device had in use at most since the stage began."""
+    """The most bytes that the device had in use since the stage began."""
     import jax
 
     return (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
 
 
 def _checked(X: sp.csr_matrix, W: sp.csr_matrix, labels: np.ndarray, scores: np.ndarray) -> dict:
-    """A few rows again, by scipy in float64: the best scores, and those of the labels that were found."""
+    """Checks a few rows by scipy in float64: the best scores, and the scores of the found labels."""
     exact = (X[:20].astype(np.float64) @ W.T.astype(np.float64)).toarray()
     best = np.sort(exact, axis=1)[:, ::-1][:, :TOP]
     off = float(np.abs(best - scores[:20]).max())
@@ -140,7 +141,7 @@ def _checked(X: sp.csr_matrix, W: sp.csr_matrix, labels: np.ndarray, scores: np.
 
 
 def sparse(rng: np.random.Generator, n: int, d: int, entries: int) -> sp.csr_matrix:
-    """n rows of about so many standard normal entries at places whose frequency falls."""
+    """n rows of about `entries` standard normal entries at features of falling frequency."""
     places = (d * rng.random((n, entries)) ** 2).astype(np.int32)
     values = rng.normal(size=n * entries).astype(np.float32)
     X = sp.csr_matrix((values, places.ravel(), np.arange(0, n * entries + 1, entries)), shape=(n, d))

@@ -14,7 +14,7 @@ WORKS = {
     "gram_matmat": lambda op, D, V: op.gram_matmat(D, V),
     "squared_rmatmat": lambda op, D, V: op.squared_rmatmat(D),
 }
-# Those whose sums are promised to be made in one order.
+# The backends that promise a fixed order of summation.
 SAME_BITS = ("gpu", "dense")
 
 

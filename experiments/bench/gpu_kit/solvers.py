@@ -11,12 +11,12 @@ from experiments.bench.gpu_kit import _problems
 from experiments.bench.gpu_kit._kit import Kit
 from experiments.bench.gpu_kit.products import relative
 
-# Scores that are less apart count as equal in prediction.
+# Scores that differ by less count as equal in prediction.
 TIE = 1e-5
 
 
 def run(kit: Kit) -> None:
-    """One figure for each solver; prediction first, which all of them share."""
+    """Takes a figure for prediction, which all solvers share, and then one for each solver."""
     stored = kit.references()
     X, Y = (sp.csr_matrix(stored[f"solvers/{name}"]) for name in "XY")
     data = _problems.Data(X, stored["solvers/y"], Y)

@@ -13,7 +13,7 @@ WORST = 1.005
 
 
 def run(kit: Kit) -> None:
-    """In a rehearsal a made set, whose objectives nobody carries."""
+    """Trains all labels. A rehearsal takes a synthetic set, for which the kit has no objectives."""
     if kit.small:
         X, Y = kit.made("small")
     else:

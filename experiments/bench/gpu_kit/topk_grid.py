@@ -1,7 +1,7 @@
 """A grid of k and C of the top-k SVM on the silhouettes, each to the same duality gap.
 
-A device takes steps for all rows at once, with the values of C as lanes; a CPU dual ascent, a lane for each
-k and C on a thread of its own. Both minimise the same objective.
+A device uses ADMM, with the values of C as lanes; a CPU uses dual ascent, a lane for each k and C on a thread
+of its own. Both minimise the same objective.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from experiments.bench.gpu_kit import _problems
 from experiments.bench.gpu_kit._kit import Kit
 
 TOL = 1e-3
-# Epochs that are enough for the ascent.
+# More epochs than the ascent needs.
 MOST = 10_000
 
 
 def run(kit: Kit) -> None:
-    """The grid twice; the first time it compiles."""
+    """Solves the grid twice, the first time with compilation."""
     from xmcjax import linops
 
     if kit.small:
@@ -61,7 +61,7 @@ def in_steps(op, y, ks, Cs) -> tuple[list, list, list]:
 
 
 def by_ascent(op, y, ks, Cs) -> tuple[list, list, list]:
-    """The same by prox-SDCA, with its epochs."""
+    """(objectives, certified gaps, epochs) of all k and C, by prox-SDCA."""
     import jax
 
     from xmcjax.solvers import topk_sdca
