@@ -28,7 +28,7 @@ constexpr int kPatience = 2000;  // milliseconds for an answer
 // Whether a connection to the store is answered.
 bool reachable() {
   const int peer = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (peer < 0) return true;  // nobody knows
+  if (peer < 0) return true;  // without a socket the store counts as reachable
   bool answered = connect(peer, reinterpret_cast<const sockaddr*>(&address), address_size) == 0;
   if (!answered && errno == EINPROGRESS) {
     pollfd wait{peer, POLLOUT, 0};
@@ -46,7 +46,7 @@ void on_abort(int number) {
   if (!reachable()) {
     [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, sentence, strlen(sentence));
   }
-  // what was there before follows, as soon as this returns
+  // the handler that was there before runs as soon as this one returns
   sigaction(number, &before, nullptr);
   raise(number);
   errno = error;
@@ -63,8 +63,9 @@ void disarm() {
 }  // namespace
 }  // namespace xmcjax
 
-// Until this is called again: an abort of this process writes the sentence to stderr, where nobody answers at the
-// port of the IP address any more, and goes on. A null sentence takes it back. One thread calls this at a time.
+// Arms a note for SIGABRT: where nobody answers at the port of the IP address any more, an abort of this process
+// writes `text` to stderr before it goes on. The next call replaces the note; a null `text` removes it. Only one
+// thread may call this at a time.
 XMCJAX_EXPORT void xmcjax_note_at_abort(const char* text, const char* ip, int32_t port) {
   xmcjax::guarded([&] {
     using namespace xmcjax;

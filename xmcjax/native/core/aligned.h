@@ -12,9 +12,9 @@
 
 namespace xmcjax {
 
-// A vector of a tile that began elsewhere would lie in two lines of the cache.
+// Bytes of a line of the cache, at which arrays begin: a vector of a tile that began elsewhere would lie in two lines.
 constexpr size_t kAlignment = 64;
-constexpr size_t kLargePage = 1 << 21;
+constexpr size_t kLargePage = 1 << 21;  // bytes
 
 template <class T>
 struct AlignedAllocator {
@@ -47,7 +47,7 @@ class Zeros {
 #endif
     __builtin_memset(data_.get(), 0, bytes);
   }
-  // In large pages where the system has them: a pass over rows in random order reads lines from all over.
+  // `count` zeros in large pages, where the system has them: passes over rows in random order read lines all over.
   static Zeros large(int64_t count) {
     return Zeros(count, size_t(count) * sizeof(T) < kLargePage ? kAlignment : kLargePage);
   }

@@ -12,13 +12,13 @@
 
 namespace xmcjax::XMCJAX_ISA {
 
-// What a poll is told of a pass over row i.
+// The work of a pass over row i, as Poll counts it.
 template <class T>
 inline int64_t entries(const Csr<T>& X, int64_t i) {
   return X.offset[i + 1] - X.offset[i] + 1;
 }
 
-// W lanes side by side, at most four registers of them.
+// A vector of kCount lanes: W, or as many as four registers hold.
 template <class T, int W>
 struct Abreast {
   static constexpr int kCount = W < 4 * kWide<T> ? W : 4 * kWide<T>;
@@ -34,8 +34,8 @@ struct Abreast<T, 1> {
   static void store(T* p, T v) { *p = v; }
 };
 
-// Of the four partial sums of a row those from `first` on, two or all four, added up. The entries that are left
-// over when the four have taken turns go to the first.
+// Adds up kSums of the four partial sums of a row: all four, or the two from `first` on. The entries of the row take
+// turns among the four sums; the up to three entries at its end that fill no turn go to the first sum.
 template <class Some, int kSums, class T>
 XMCJAX_INLINE typename Some::type partial_sums(const T* value, const int32_t* column, int64_t count,
                                                const T* v, int64_t stride, int first) {
@@ -57,9 +57,9 @@ XMCJAX_INLINE typename Some::type partial_sums(const T* value, const int32_t* co
 
 // sum[0:W] = Σ_k value[k] V[column[k], 0:W]
 //
-// Eight registers of partial sums keep the units of the processor busy and leave room for the rest. Lanes of
-// four registers go through the row twice, for two of the sums each time: for half of the lanes each time they
-// would read every entry twice, and only a part of the rows of V at once.
+// Eight registers of partial sums keep the units of the processor busy and leave room for the rest. Where the lanes
+// fill four registers, there are two passes over the row, each for two of the four sums; two passes for half of the
+// lanes each would read every entry twice, and only a part of the rows of V at once.
 template <int W, class T>
 inline void row_dots(const Csr<T>& X, int64_t i, const T* V, int64_t stride, T* sum) {
   using Some = Abreast<T, W>;
@@ -78,7 +78,7 @@ inline void row_dots(const Csr<T>& X, int64_t i, const T* V, int64_t stride, T* 
   }
 }
 
-// The same for a tile.
+// row_dots for a tile.
 template <class T>
 inline Vec<T> row_dot_tile(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {
   alignas(64) T sum[kLanes<T>];
@@ -86,7 +86,7 @@ inline Vec<T> row_dot_tile(const Csr<T>& X, int64_t i, const T* V, int64_t strid
   return load(sum);
 }
 
-// The same for one lane: element column[k] * stride of V.
+// row_dots for one lane, whose numbers are the elements column[k] * stride of V.
 template <class T>
 inline T row_dot_lane(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {
   T sum;
@@ -94,7 +94,7 @@ inline T row_dot_lane(const Csr<T>& X, int64_t i, const T* V, int64_t stride) {
   return sum;
 }
 
-// The same for two tiles, the second `apart` behind the first: in one pass, where registers suffice.
+// row_dots for two tiles, the second `apart` numbers behind the first: in one pass, where registers suffice.
 template <class T>
 inline void row_dot_tiles(const Csr<T>& X, int64_t i, const T* V, int64_t apart, int64_t stride, T* sum) {
   constexpr int N = kLanes<T>;
@@ -123,18 +123,18 @@ inline void row_dot_tiles(const Csr<T>& X, int64_t i, const T* V, int64_t apart,
   }
 }
 
-// The rows of X V, with any number of lanes. The last tile begins before the end of the one before where lanes do not
-// fill it, and works out its lanes once more: their sums are the same. Lanes of less than a tile have the narrowest
-// vectors that hold them, of 2, 4, 8 …: V takes as few lines of the caches as it can.
+// The rows of X V, with any number of lanes. Where the lanes do not fill the last tile, it overlaps the tile before it
+// and works out the shared lanes once more, with the same sums. Fewer lanes than a tile stand in the narrowest vectors
+// that hold them, of 2, 4, 8 … lanes: V takes as few lines of the caches as it can.
 //
-// Rows of a V that is larger than the nearest caches are asked for some entries ahead: a row of X has few, and each
-// tile of it would wait for its own parts of V.
+// Where V is larger than the nearest caches, its rows are fetched some entries ahead: a row of X has few entries, and
+// each of its tiles would wait for its own parts of V.
 template <class T>
 class RowProducts {
   static constexpr int kTile = kLanes<T>;
-  static constexpr int64_t kNear = int64_t(1) << 19;  // bytes
-  static constexpr int64_t kAhead = 16;  // entries
-  static constexpr int64_t kLine = 64 / sizeof(T);
+  static constexpr int64_t kNear = int64_t(1) << 19;  // bytes; a larger V is fetched ahead
+  static constexpr int64_t kAhead = 16;  // entries by which V is fetched ahead
+  static constexpr int64_t kLine = 64 / sizeof(T);  // numbers of a line of the cache
 
  public:
   RowProducts(const T* V, int64_t rows, int64_t lanes)
@@ -163,7 +163,7 @@ class RowProducts {
   }
 
  private:
-  // Of lanes less than a tile, in a vector of W or twice as many as often as it takes.
+  // For fewer lanes than a tile: in a vector of W lanes, or of 2 W, 4 W, … where W does not hold them.
   template <int W>
   void narrow(const Csr<T>& X, int64_t i, T* out) const {
     if constexpr (W < kTile)
@@ -184,7 +184,7 @@ class RowProducts {
   }
 
   const T* V_;
-  int64_t lanes_, width_ = 1;  // of a vector
+  int64_t lanes_, width_ = 1;  // of V; of the vectors that hold fewer lanes than a tile
   bool far_;
   Array<T> padded_;
 };
@@ -193,7 +193,7 @@ class RowProducts {
 template <int W, class T>
 inline void row_adds(const Csr<T>& X, int64_t i, const T* factor, T* out, int64_t stride) {
   using Some = Abreast<T, W>;
-  // in variables: to the compiler a vector that is stored may be a part of X
+  // in local variables: for all that the compiler knows, a store to `out` may change X
   const T* value = X.value;
   const int32_t* column = X.column;
   const int64_t first = X.offset[i], last = X.offset[i + 1];
@@ -206,7 +206,7 @@ inline void row_adds(const Csr<T>& X, int64_t i, const T* factor, T* out, int64_
   }
 }
 
-// The same for a tile, and for one lane.
+// row_adds for a tile, and for one lane.
 template <class T>
 inline void row_add_tile(const Csr<T>& X, int64_t i, Vec<T> c, T* out, int64_t stride) {
   alignas(64) T factor[kLanes<T>];
@@ -218,7 +218,7 @@ inline void row_add_lane(const Csr<T>& X, int64_t i, T c, T* out, int64_t stride
   row_adds<1>(X, i, &c, out, stride);
 }
 
-// z = start + Σ_k value[k] W[column[k]] of row i, [m], in tiles of so many registers; a start that is null is 0.
+// z = start + Σ_k value[k] W[column[k]] of row i, [m], in tiles of kTile registers; a null start stands for 0.
 template <int kTile, class T>
 void row_scores(const Csr<T>& X, int64_t i, const T* W, int64_t m, const T* start, T* z) {
   constexpr int N = kWide<T>;

@@ -1,5 +1,5 @@
-// Numbers too small to be normal count as zero, as in the threads of XLA: the same bits there and
-// here, and no slow path of the processor.
+// While a FlushDenormals lives, denormal numbers count as zero in its thread, as they do in the threads of
+// XLA: results have the same bits there and here, and the processor takes no slow path.
 #pragma once
 
 #include <cstdint>

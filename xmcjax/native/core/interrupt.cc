@@ -14,9 +14,9 @@
 namespace xmcjax {
 namespace {
 
-// A millisecond or some.
+// Work of a thread between two looks, in the unit of Poll: it takes a millisecond or a few.
 constexpr int64_t kWork = 1 << 20;
-constexpr int64_t kBetweenSignals = 50'000'000;  // nanoseconds
+constexpr int64_t kBetweenSignals = 50'000'000;  // nanoseconds between two looks at Python's signals
 
 // PyGILState_Ensure, PyErr_CheckSignals, PyErr_Fetch and PyGILState_Release, and Python's main thread.
 struct Python {
@@ -27,7 +27,7 @@ struct Python {
   uint64_t main_thread = 0;
 } python;
 
-void* raised[3] = {};     // by a signal handler: type, value, traceback; of the main thread
+void* raised[3] = {};     // type, value, traceback of what a signal handler of the main thread raised
 bool awaits_xla = false;  // whether the main thread takes what a handler raised in a call by XLA
 std::atomic<int32_t> xla_flag{0};
 thread_local const std::atomic<int32_t>* thread_flag = nullptr;
@@ -50,8 +50,8 @@ bool handlers_raise() {
 }
 
 #ifdef __SANITIZE_THREAD__
-// XLA and NumPy order calls by means that ThreadSanitizer does not see. It is told that a call sees what those did that
-// ended before it began; calls that overlap are not ordered by this.
+// XLA and NumPy order calls by means that ThreadSanitizer does not see. So it is told that a call sees the writes of
+// all calls that ended before it began; calls that overlap are not ordered by this.
 char ended_calls;
 void after_ended_calls() { __tsan_acquire(&ended_calls); }
 void before_later_calls() { __tsan_release(&ended_calls); }
@@ -106,7 +106,7 @@ XMCJAX_EXPORT void xmcjax_python(int (*ensure)(), int (*check)(), void (*fetch)(
   xmcjax::guarded([&] { xmcjax::python = {ensure, check, fetch, release, main_thread}; });
 }
 
-// What a signal handler raised in the last call that was interrupted, or null; it is handed over.
+// What a signal handler raised in the last call that was interrupted, or null; the caller owns it from then on.
 XMCJAX_EXPORT void xmcjax_take_raised(void** out) {
   xmcjax::guarded([&] {
     for (int i = 0; i < 3; ++i) out[i] = xmcjax::raised[i], xmcjax::raised[i] = nullptr;
@@ -118,12 +118,12 @@ XMCJAX_EXPORT void xmcjax_await_xla(int32_t awaits) {
   xmcjax::guarded([&] { xmcjax::awaits_xla = awaits != 0; });
 }
 
-// Calls by XLA, now and until this is taken back, are to end.
+// Whether calls by XLA are to end, those under way and later ones; this holds until the next call of this function.
 XMCJAX_EXPORT void xmcjax_stop_xla(int32_t stop) {
   xmcjax::guarded([&] { xmcjax::xla_flag.store(stop); });
 }
 
-// The flag that ends calls of this thread where it is not 0; null for none.
+// Sets the flag of this thread, whose calls end where it is not 0; null for no flag.
 XMCJAX_EXPORT void xmcjax_stop_flag(const int32_t* flag) {
   xmcjax::guarded([&] {
     static_assert(sizeof(std::atomic<int32_t>) == sizeof(int32_t));

@@ -1,6 +1,6 @@
-// How a long native call is stopped: loops say how much work they have done, and now and then that looks whether
-// somebody wants the call to end. Three things can: a Python signal handler that raises (Ctrl-C), for calls made by
-// Python's main thread; a flag of the thread that makes the call; and the flag of all calls made by XLA.
+// How a long native call is stopped: loops tell a Poll how much work they have done, and now and then it looks whether
+// the call is to end. Three things can end it: a Python signal handler that raises (Ctrl-C), for calls made by Python's
+// main thread; a flag of the thread that makes the call; and the flag of all calls made by XLA.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // Whether it is to end; `owner`: asked by the thread that made the call, which may run signal handlers.
+  // Whether the call is to end. `owner`: the thread that made the call asks, which alone may run signal handlers.
   bool stopped(bool owner);
 
  private:
@@ -48,7 +48,7 @@ class Joined {
   ~Joined() { watch() = {nullptr, false, 0}; }
 };
 
-// poll(work) after that many products of an entry with a vector register, or as long as they take.
+// A loop calls poll(work) after work that takes as long as `work` products of an entry with a vector register.
 class Poll {
  public:
   Poll() : watch_(watch()) {}

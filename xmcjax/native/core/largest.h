@@ -5,7 +5,8 @@
 
 namespace xmcjax {
 
-// Puts element `rank` where it is in descending order, and none that is smaller before it.
+// Reorders the values: element `rank` is then the one that stands there in descending order, and no element
+// before it is smaller.
 template <class T>
 void largest_first(T* values, int64_t rank, int64_t count);
 

@@ -5,11 +5,11 @@
 
 namespace xmcjax::XMCJAX_ISA {
 
-// log x for finite x > 0, to an ulp or two; for 0, and for numbers so small that they have not all digits, some finite
-// number below all others.
+// log x for finite x > 0, to an ulp or two; for 0 and for denormal numbers, some finite number below all other
+// results.
 //
-// x = 2^k m, ½ √2 ≤ m < √2, and log m = 2 artanh s for s = f / (2 + f), f = m - 1, by its Taylor polynomial. Of
-// 2 s = f - s f the larger part is exact.
+// x = 2^k m, ½ √2 ≤ m < √2, and log m = 2 artanh s for s = f / (2 + f), f = m - 1, by its Taylor polynomial. In
+// 2 s = f - s f the larger part, f, is exact.
 template <class V>
 inline V logarithm(V x) {
   using Integers = typename MaskOf<V>::type;
@@ -22,7 +22,7 @@ inline V logarithm(V x) {
   std::memcpy(&base, &least, sizeof(base));
   std::memcpy(&ones, &one, sizeof(ones));
   std::memcpy(&of_magic, &magic, sizeof(of_magic));
-  // the exponent is a whole number, which the last digits of a large real are
+  // added to the bits of the large real `magic`, the exponent becomes its last digits, and so a real number
   const Integers exponent = (bits - base) >> Of::kDigits;
   const Integers fraction = bits - (exponent << Of::kDigits);
   const Integers shifted = exponent + of_magic;

@@ -13,13 +13,13 @@
 namespace xmcjax {
 namespace {
 
-// What threads that work for one call have in common: what they throw comes back to the thread that made it.
+// The threads that work for one call. What they throw is thrown again in the thread that made the call.
 class Team {
  public:
   explicit Team(int64_t size) : call_(watch().call), failures_(size) { pool_.reserve(size); }
   ~Team() { join(); }
 
-  // Begins f() on a thread of its own, as member t. False where there is none to be had: f() was not begun.
+  // Begins f() on a new thread, as member t. False where no thread is to be had: f() was not begun.
   template <class F>
   bool begin(int64_t t, F&& f) {
     try {
@@ -46,8 +46,8 @@ class Team {
     }
   }
 
-  // Waits for all, and throws what the first of those that failed threw. A call that is interrupted meanwhile is
-  // left by its other threads at their next poll.
+  // Waits for all threads, and throws what the first member that failed threw. If the call is interrupted meanwhile,
+  // its other threads leave it at their next poll.
   void end() {
     join();
     for (const std::exception_ptr& failure : failures_)
@@ -93,7 +93,7 @@ void parallel(int64_t count, int64_t grain, int64_t threads, Reference<int64_t, 
     const int64_t end = pieces * (t + 1) / workers * grain;
     const int64_t last = end < count ? end : count;
     const auto piece = [&f, first, last] { f(first, last); };
-    // the last one is this thread's own, as is what nobody else can be had for
+    // this thread takes the last piece, and every piece for which no other thread is to be had
     if (t + 1 == workers || !team.begin(t, piece)) team.make(t, piece);
   }
   team.end();
@@ -117,7 +117,7 @@ void side_by_side(int64_t threads, Reference<int64_t, int64_t, Meeting&> f) {
     Meeting& meeting = *begun.load(std::memory_order_acquire);
     try {
       f(t, count.load(std::memory_order_relaxed), meeting);
-    } catch (const Meeting::Abandoned&) {  // another one has failed
+    } catch (const Meeting::Abandoned&) {  // another thread has failed
     } catch (...) {
       meeting.abandon();
       throw;
@@ -130,7 +130,7 @@ void side_by_side(int64_t threads, Reference<int64_t, int64_t, Meeting&> f) {
       while (!begun.load(std::memory_order_acquire)) std::this_thread::yield();
       member(t);
     });
-    if (!there) break;  // those that there are do the work
+    if (!there) break;  // the threads that have begun do the work
   }
   count.store(members, std::memory_order_relaxed);
   Meeting meeting(members);

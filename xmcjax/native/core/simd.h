@@ -1,6 +1,6 @@
 // Vectors through the compiler's vector extensions: the same source is AVX-512, AVX2 or NEON as the flags say. There
-// are two widths, which AVX-512 makes one: Vec<T> has 64 bytes, one lane an element, for tiles of lanes; Wide<T> has
-// those of a register, for loops over one long array. Included by the simd_*.cc files only.
+// are two widths, which are the same with AVX-512: Vec<T> has 64 bytes, an element per lane, for tiles of lanes;
+// Wide<T> has the bytes of a register, for loops over one long array. Included by the simd_*.cc files only.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ constexpr int kRegister = 32;
 constexpr int kRegister = 16;
 #endif
 
-// A vector of so many bytes, a register or less, and what goes with it.
+// A vector of kBytes bytes, a register or less: its type, `loose` for loads and stores anywhere, `integer` for masks.
 template <class T, int kBytes>
 struct VectorOf {
   using Integer = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
@@ -32,8 +32,8 @@ struct VectorOf {
   typedef Integer integer __attribute__((vector_size(kBytes)));
 };
 
-// A vector of several registers as two halves, each a register or a pair: of vectors wider than a register GCC makes
-// moves through memory.
+// A vector of several registers as two halves, each a register or a Pair: GCC moves vectors wider than a register
+// through memory.
 template <class H>
 struct Pair;
 template <class V>
@@ -97,7 +97,7 @@ struct Pair {
 #undef XMCJAX_OF_PAIRS
 };
 
-// A vector of so many bytes: a register or less, or pairs of them.
+// A vector of kBytes bytes: a register or less, else a Pair.
 template <class T, int kBytes, bool kFits = kBytes <= kRegister>
 struct RegistersOf {
   using type = typename VectorOf<T, kBytes>::type;
@@ -118,7 +118,7 @@ template <class T>
 using Wide = typename VectorOf<T, kRegister>::type;
 template <class T>
 constexpr int kWide = kRegister / sizeof(T);
-// A length of whole registers.
+// `count` rounded up to whole registers.
 template <class T>
 inline int64_t whole(int64_t count) {
   return (count + kWide<T> - 1) / kWide<T> * kWide<T>;
@@ -161,8 +161,8 @@ inline void store_wide(T* p, Wide<T> v) {
   store_as(p, v);
 }
 
-// A load of its own: with AVX-512 GCC makes a masked load of one behind which lanes are chosen, and that one waits for
-// all that was stored shortly before.
+// A load that the compiler cannot merge with a select behind it: with AVX-512 GCC makes one masked load of the two,
+// which waits for all that was stored shortly before.
 template <class T>
 inline Vec<T> loaded(const T* p) {
   Vec<T> v = load(p);
@@ -180,7 +180,7 @@ inline Wide<T> load_signs_wide(const int8_t* p) {
   return v;
 }
 #if defined(__AVX512F__)
-constexpr __mmask16 kAll = 0xffff;  // of their forms without a mask GCC 12 warns
+constexpr __mmask16 kAll = 0xffff;  // GCC 12 warns of the forms of these functions without a mask
 template <>
 inline Wide<float> load_signs_wide<float>(const int8_t* p) {
   const __m512i whole =
@@ -221,7 +221,7 @@ inline Wide<float> load_signs_wide<float>(const int8_t* p) {
   return Wide<float>(vcvtq_f32_s32(vmovl_s16(vget_low_s16(wider))));
 }
 #endif
-// The same for a tile.
+// load_signs_wide for a tile.
 template <class V>
 XMCJAX_INLINE V load_signs_as(const int8_t* p) {
   if constexpr (kPaired<V>) {
@@ -235,7 +235,7 @@ template <class T>
 inline Vec<T> load_signs(const int8_t* p) {
   return load_signs_as<Vec<T>>(p);
 }
-// The first `count` numbers of p, and `fill` for the others; and the same stored.
+// Loads the first `count` numbers of p, with `fill` for the others; and stores the first `count` numbers of v.
 template <class T>
 inline Wide<T> load_part(const T* p, int64_t count, T fill) {
   T all[kWide<T>];
@@ -265,14 +265,14 @@ inline void store_part<double>(double* p, int64_t count, Wide<double> v) {
   _mm512_mask_storeu_pd(p, __mmask8((1u << count) - 1), __m512d(v));
 }
 #endif
-// f(j, count) of each vector of an array of `size` numbers, the last of which may be a part.
+// f(j, count) for each vector of an array of `size` numbers: `count` numbers from j on, at the end perhaps a part.
 template <class T, class F>
 XMCJAX_INLINE void each_wide(int64_t size, F&& f) {
   int64_t j = 0;
   for (; j + kWide<T> <= size; j += kWide<T>) f(j, kWide<T>);
   if (j < size) f(j, size - j);
 }
-// A vector of them, whole or a part.
+// Loads and stores such a vector, whole or a part.
 template <class T>
 XMCJAX_INLINE Wide<T> load_some(const T* p, int64_t count, T fill = T(0)) {
   return count == kWide<T> ? load_wide(p) : load_part(p, count, fill);
@@ -301,7 +301,7 @@ XMCJAX_INLINE V select(M mask, V yes, V no) {
   }
 }
 
-// Of vectors of any width. A NaN in a stays NaN, as in jnp: a margin that is none must not count as no loss.
+// For vectors of any width. A NaN in a stays NaN, as in jnp: a margin that is NaN must not count as one without a loss.
 template <class V>
 inline V maximum(V a, V b) {
   return select(b > a, b, a);
@@ -342,7 +342,8 @@ inline unsigned lanes_where(M mask) {
   }
 }
 
-// Bit l: element l of v is at least `bound`, false for NaN; it is not zero, or NaN. Of registers.
+// For registers, by bit l: at_least(), whether element l of v is at least `bound`, false for NaN; nonzero(), whether it
+// is not zero, true for NaN.
 #if defined(__AVX512F__)
 inline unsigned at_least(Wide<float> v, float bound) {
   return _mm512_cmp_ps_mask(__m512(v), _mm512_set1_ps(bound), _CMP_GE_OQ);
@@ -362,7 +363,7 @@ inline unsigned at_least(Wide<double> v, double bound) { return lanes_where(v >=
 inline unsigned nonzero(Wide<float> v) { return lanes_where(v != 0); }
 inline unsigned nonzero(Wide<double> v) { return lanes_where(v != 0); }
 #endif
-// The same of a tile's vector.
+// nonzero() for a tile's vector.
 template <class V>
 inline unsigned nonzero_lanes(const V& v) {
   if constexpr (kPaired<V>) {
@@ -372,14 +373,15 @@ inline unsigned nonzero_lanes(const V& v) {
   }
 }
 
-// The lanes of a tile's vector, to be read one after another: a vector that is read so itself stays in memory.
+// An array of the lanes of a tile's vector, to be read one after another: if lanes of the vector itself were read so,
+// the compiler would keep it in memory.
 template <class V>
 struct LanesOf {
   alignas(64) ElementOf<V> lane[kElements<V>];
   explicit LanesOf(const V& v) { store_as(lane, v); }
   ElementOf<V> operator[](int l) const { return lane[l]; }
 };
-// Their sum, one lane after another, in the numbers of Sum: the order that results rest on.
+// The sum of the lanes, one after another, in the type Sum: results depend on this order.
 template <class Sum, class V>
 inline Sum sum_of_lanes(const V& v) {
   const LanesOf<V> lanes(v);
@@ -404,7 +406,7 @@ inline T largest(Wide<T> v) {
   return all[0];
 }
 
-// The two halves of a vector added up, then those of the result, to the last one.
+// The sum of a vector: its two halves are added, then the two halves of the result, until one number is left.
 template <class T, int kBytes = kRegister>
 inline T total(const void* v) {
   typedef T half __attribute__((vector_size(kBytes / 2), aligned(sizeof(T)), may_alias));

@@ -81,7 +81,7 @@ Array array_of(const ffi::AnyBuffer& buffer) {
   return {buffer.untyped_data(), type(), int32_t(length.size()), length.begin()};
 }
 
-// The bits of its flags.
+// The bits of OfNumPy::flags.
 constexpr int kContiguous = 0x1, kAligned = 0x100, kNotSwapped = 0x200, kWriteable = 0x400;
 
 Array array_of(const char* call, const OfNumPy& array, bool written) {
@@ -150,9 +150,9 @@ ffi::Ffi* handler_of(Implementation implementation) {
 
 }  // namespace xmcjax
 
-// A call on arrays of the caller, which are changed in place: those that are read, then those that are written.
-// Without `runs` they are checked and nothing else. Options come in the order of the declaration. Returns how it
-// ended, of guard.h; the sentence of kBadArgument is in message, of `room` bytes.
+// A call on arrays of the caller, which are changed in place. arrays: the `ins` that are read, then the `outs` that
+// are written; where `runs` is 0, they are checked and nothing else. options: in the order of the declaration.
+// Returns an Ended of guard.h; for kBadArgument `message`, of `room` bytes, says what is wrong.
 XMCJAX_EXPORT int32_t xmcjax_in_place(const char* name, int32_t runs, const xmcjax::OfNumPy* const* arrays,
                                       int64_t ins, int64_t outs, const int64_t* options, char* message,
                                       int64_t room) {

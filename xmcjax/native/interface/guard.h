@@ -15,7 +15,7 @@
 
 namespace xmcjax {
 
-// Of native/_interrupts.py.
+// How a call ended, by the numbers of native/_interrupts.py.
 enum Ended : int32_t {
   kDone = 0,
   kNoMemory = 1,
@@ -25,7 +25,7 @@ enum Ended : int32_t {
   kBadArgument = 5
 };
 
-// The caller has other numbers than this library.
+// An id that no line of its list in ids.def has: the caller has other numbers than this library.
 struct UnknownId : std::invalid_argument {
   UnknownId(const char* list, int64_t id);
 };
@@ -35,7 +35,7 @@ struct BadArgument : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
 
-// Makes f() and says how it ended.
+// Runs f() and says how it ended.
 template <class F>
 int32_t guarded(F&& f) noexcept {
   try {
@@ -56,7 +56,7 @@ int32_t guarded(F&& f) noexcept {
   }
 }
 
-// The same of a call of Python that may take long: it can be interrupted.
+// guarded() for a call by Python that may take long: it can be interrupted.
 template <class F>
 int32_t guarded_call(F&& f) noexcept {
   return guarded([&] {

@@ -37,7 +37,7 @@ enum FeaturesId : int32_t {
 // Throws UnknownId of guard.h.
 [[noreturn]] void unknown_id(const char* list, int64_t id);
 
-// `id` if it is below `count`, that of a list.
+// `id` where a list of `count` lines has it; else throws.
 inline int32_t known(int64_t id, int32_t count, const char* list) {
   if (id < 0 || id >= count) unknown_id(list, id);
   return int32_t(id);

@@ -30,7 +30,7 @@ struct Owned {
   bool wide;        // whether X is of double
 };
 
-// Handles are numbers that are never given twice: one that was let go of is known as such.
+// Handles are numbers that are never given twice: a handle that was let go of stays unknown for ever.
 struct Handles {
   std::mutex mutex;
   std::unordered_map<int64_t, Owned> owned;
@@ -67,7 +67,7 @@ As<Kind> as(const Args& args) {
 
 bool aligned(const void* memory) { return reinterpret_cast<uintptr_t>(memory) % 64 == 0; }
 
-// What weights of some classes are like, [rows, columns] of T.
+// Checks that weights [rows, columns] of T have the type of X and all features and classes of a handle.
 template <class T>
 void check_weights(const Owned& owned, int64_t rows, int64_t columns) {
   expect(owned.wide == (sizeof(T) == sizeof(double)), "weights in the type of X");
@@ -102,7 +102,7 @@ void check_lists(const int64_t* offset, int64_t count, const int32_t* number, in
            ascending);
 }
 
-// Whether those of `count` classes that are marked are whole panels on any processor, up to the last.
+// Whether the marked ones of `count` classes are whole panels on any processor. The last panel may be a part.
 template <class T>
 bool in_panels(const int8_t* marked, int64_t count) {
   constexpr int64_t kWhole = 64 / sizeof(T);
@@ -111,7 +111,7 @@ bool in_panels(const int8_t* marked, int64_t count) {
   return true;
 }
 
-// Keeps an object; the number that stands for it.
+// Keeps an object; returns the number that stands for it.
 template <class T, class Args>
 int64_t kept(std::shared_ptr<DualPoint> made, const Args& args) {
   Handles& all = handles();
@@ -186,7 +186,7 @@ void run(RankingNewArgs<T>& args) {
   *args.handle = kept<T>(std::shared_ptr<DualPoint>(kernels<T>().multiclass_ranking(args)), args);
 }
 
-// Without a handle: what it works on are arrays.
+// This call has no handle: all that it works on are arrays.
 template <class T>
 void run(DenseSplittingArgs<T>& args) {
   expect(args.map >= kMapBox && args.map <= kMapTopK, "a map from 0 to 4");
@@ -280,7 +280,7 @@ void run(BeginArgs<T>& args) {
   const Begun begun = as<MulticlassSplitting>(args)->begin();
   args.found[0] = begun.variables, args.found[1] = begun.scores;
 }
-// The dense system has a column for each class.
+// Checks the dense system, which has a column for each class.
 template <class T>
 void check_system(const As<MulticlassSplitting>& splitting, int64_t size, int64_t columns) {
   expect(splitting.owned.wide == (sizeof(T) == sizeof(double)), "a system in the type of X");
@@ -443,7 +443,7 @@ void run(MoveMeanArgs<T>& args) {
 XMCJAX_EXPORT int32_t xmcjax_multiclass_free(int64_t handle) {
   return xmcjax::guarded_call([&] {
     xmcjax::Handles& all = xmcjax::handles();
-    xmcjax::Owned let_go;  // ends after the lock
+    xmcjax::Owned let_go;  // is destroyed after the lock
     const std::lock_guard<std::mutex> lock(all.mutex);
     const auto found = all.owned.find(handle);
     if (found == all.owned.end()) return;

@@ -34,7 +34,7 @@ struct Array {
 std::string described(const Array& array);
 
 // What a caller has given: arrays that are read, in the order of the declaration; arrays that are written, likewise;
-// and the options. A field that is changed in place is in both, with memory of its own or the same twice.
+// and the options. A field that is changed in place is in both, with the same memory or with two memories.
 struct Given {
   const char* call;
   const Array *in, *out;
@@ -49,7 +49,7 @@ class Reader {
  public:
   explicit Reader(const Given& given) : given_(given) { size_.reserve(24); }
 
-  // The sizes that are called so, "lanes, k", are kept where these are.
+  // Keeps the sizes of these names, as in "lanes, k", in these variables.
   template <class... Size>
   void sizes(const char* names, Size&... size) {
     std::string_view rest = names;
@@ -92,7 +92,7 @@ class Reader {
   void out(T*& field, const char* name, const char* sizes) {
     field = static_cast<T*>(result(kType<T>, name, sizes).data);
   }
-  // All has been read.
+  // Checks that all arrays have been read.
   void end();
 
  private:
@@ -101,7 +101,7 @@ class Reader {
     int64_t* value;  // -1: not known yet
   };
 
-  // Takes the first word off a list, and what parts it from the next.
+  // Takes the first word off a list, with what separates it from the next.
   static std::string_view word(std::string_view& list);
   void keep(std::string_view name, int64_t& size);
   bool is(std::string_view size, int64_t length, bool or_one);
@@ -111,7 +111,7 @@ class Reader {
   const Array& taken(Type type, const char* name, const char* sizes, bool or_one = false);
   const Array& result(Type type, const char* name, const char* sizes);
   const int64_t* csr_offset(const char* name, int64_t& rows);
-  // A result starts as a copy of its argument, where the caller did not give that away.
+  // A result starts as a copy of its argument, where the two have not the same memory.
   static void copy(const Array& from, void* to);
   std::string described(Type type, const char* sizes);
   [[noreturn]] void refuse(const std::string& what);

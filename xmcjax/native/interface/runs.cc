@@ -1,4 +1,4 @@
-// The calls of the kernels: which rows or lanes a thread takes, and what the shapes do not say about the arguments.
+// The calls of the kernels: which rows or lanes a thread takes, and checks of the arguments beyond their shapes.
 #include "interface/runs.h"
 
 #include <algorithm>
@@ -83,7 +83,7 @@ XMCJAX_RUNS(BestLabelsArgs)
 
 template <class T>
 void run(NewtonArgs<T>& args) {
-  // A single zero: no shift.
+  // A shift that is a single zero is no shift.
   if (!args.shift.row_stride && !args.shift.lane_stride && *args.shift.data == T(0))
     args.shift.data = nullptr;
   const auto step = args.penalty == kL2Penalty ? kernels<T>().newton_step : kernels<T>().penalised_step;
@@ -117,7 +117,7 @@ void run(TopkArgs<T>& args) {
 }
 XMCJAX_RUNS(TopkArgs)
 
-// What the shapes do not say about lanes of dual ascent over instances.
+// Checks the arguments of dual ascent over instances, beyond their shapes.
 template <class Args>
 void check_instances(const Args& args, const std::string& call) {
   const auto expect = [&](bool right, const std::string& what) {

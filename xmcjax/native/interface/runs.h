@@ -17,9 +17,9 @@
 
 namespace xmcjax {
 
-constexpr int64_t kRows = 64;  // rows are independent: pieces of so many keep the threads apart
+constexpr int64_t kRows = 64;  // of a piece: rows are independent, and pieces keep the threads apart
 
-// A kernel over pieces of n rows, or of what else its range is of.
+// A kernel over pieces of n rows, or of n of what else its range counts.
 template <class Args>
 void over_rows(const Args& args, int64_t n, int64_t grain, void (*kernel)(const Args&, int64_t, int64_t)) {
   parallel(n, grain, args.threads, [&](int64_t first, int64_t last) { kernel(args, first, last); });

@@ -10,10 +10,10 @@
 
 namespace xmcjax {
 
-constexpr int64_t kSumRows = 1024;  // of a sum, which is put together in the order of the rows
-constexpr int64_t kHessianTile = 64;
-constexpr int64_t kSumGroups = 16;  // of blocks, whose products are added up in order
-constexpr int64_t kSumNumbers = 1 << 14;  // of such sums, which a thread adds up at least
+constexpr int64_t kSumRows = 1024;  // of a partial sum; these are added up in the order of the rows
+constexpr int64_t kHessianTile = 64;  // the rows of a block are a multiple of this
+constexpr int64_t kSumGroups = 16;  // groups of blocks at most; their sums are added up in order
+constexpr int64_t kSumNumbers = 1 << 14;  // numbers of such sums that a thread adds up at least
 
 // f(first, last, sums) over pieces of the rows, whose `count` sums are added up in order.
 template <class F>
@@ -40,7 +40,7 @@ void check_rows(const Args& args, const std::string& call) {
   if (args.rows % kHessianTile) throw BadArgument(call + ": expected rows in a multiple of 64");
 }
 
-// The same of blocks that have to hold n rows.
+// check_rows for blocks that also need room for n rows.
 template <class Args>
 void check_blocks(const Args& args, const std::string& call) {
   check_rows(args, call);
@@ -48,7 +48,7 @@ void check_blocks(const Args& args, const std::string& call) {
     throw BadArgument(call + ": expected blocks of " + std::to_string(args.n) + " rows");
 }
 
-// out = Σ of a kernel over the blocks of dense features; parts is a working array of their groups.
+// out = Σ of a kernel over the blocks of dense features; parts is a working array with a sum for each group of them.
 template <class Args, class Sum>
 void over_blocks(const Args& args, std::vector<Sum>& parts,
                  void (*kernel)(const Args&, int64_t, int64_t, Sum*)) {
@@ -116,7 +116,7 @@ void run(SoftmaxBlocksArgs<T>& args) {
 }
 XMCJAX_RUNS(SoftmaxBlocksArgs)
 
-// What conjugate gradients do with vectors of any number of classes, or of two classes in one column.
+// The kernels of conjugate gradients, for vectors of any number of classes or of two classes in one column.
 template <class T>
 struct SolveKernels {
   decltype(Kernels<T>::softmax_curved) curved;
@@ -129,7 +129,7 @@ template <class T>
 void solve_csr(const SoftmaxSolveCsrArgs<T>& args, const SolveKernels<T>& of) {
   const int64_t m = args.classes, size = args.features * m;
   T *p = args.vectors, *q = p + size, *z = q + size;
-  std::vector<double> curved(size_t(args.X.n));  // of the rows
+  std::vector<double> curved(size_t(args.X.n));  // what each row adds to pᵀH p
   SoftmaxProductArgs<T> back{};
   back.X = args.Xt, back.V = args.U, back.classes = m, back.out = q;
   const auto over = [&](int64_t count, double* sums, auto&& kernel) {
@@ -147,7 +147,7 @@ void solve_csr(const SoftmaxSolveCsrArgs<T>& args, const SolveKernels<T>& of) {
   };
   std::fill(args.x, args.x + size, T(0));
   std::fill(p, z, T(0));
-  double now[3];  // rᵀz and the residuals
+  double now[3];  // rᵀz, Σ r² of the weights, Σ |r| of the intercepts
   step(T(0), now);
   double ridged = turn(T(0));
   const double most = std::max(args.least[0] * now[0], args.least[1]);
@@ -180,11 +180,12 @@ void solve_csr(const SoftmaxSolveCsrArgs<T>& args, const SolveKernels<T>& of) {
   args.sums[0] = products, args.sums[1] = fall;
 }
 
-// The same for two classes: (-s, s) are found by s alone.
+// solve_csr for two classes, whose vectors are (-s, s): s alone is worked out.
 template <class T>
 void solve_opposite(const SoftmaxSolveCsrArgs<T>& args, const SolveKernels<T>& of) {
   const int64_t n = args.X.n, features = args.features;
-  // the working arrays of both columns hold p, q and z of one, r, the diagonal and x, and scores and weights of rows
+  // the working arrays, which have two columns, hold one of each: args.vectors holds p, q, z, r, the diagonal and x,
+  // args.U the scores and weights of the rows
   SoftmaxSolveCsrArgs<T> one = args;
   T *r = args.vectors + 3 * features, *inverse = r + features, *w = args.U + n;
   one.classes = 1, one.r = r, one.inverse = inverse, one.x = inverse + features, one.P = w;
@@ -202,7 +203,7 @@ void solve_opposite(const SoftmaxSolveCsrArgs<T>& args, const SolveKernels<T>& o
 
 template <class T>
 void run(SoftmaxSolveCsrArgs<T>& args) {
-  // each has the rows of the other for columns
+  // X has a column for each row of Xᵀ, and the other way round
   args.X.d = args.Xt.n, args.Xt.d = args.X.n;
   if (args.features != args.X.d + 1)
     throw BadArgument("softmax_solve_csr: expected vectors with a row for each feature and one more");
