@@ -8,7 +8,7 @@ Bundles::Bundles(const std::vector<int64_t>& class_first, int64_t width, int64_t
   if (threads < 2 || panels < count) return;
   for (int64_t q = 0; q < panels; ++q) {
     const int64_t b = int64_t(first_.size());
-    // no later than leaves a panel for each of the bundles to come
+    // a bundle begins early enough to leave a panel for each bundle to come
     if (b < count && (class_first[q * width] * count >= b * class_first[m] || panels - q == count - b))
       first_.push_back(q * width);
     of_.push_back(int32_t(first_.size()) - 1);
@@ -33,7 +33,7 @@ void BundlePlan::fill(const std::vector<Whereabouts>& instances) {
     for (bool inner = true; others; others &= others - 1, inner = false)
       add(of_[at.own * bundles + __builtin_ctzll(others)], at, inner);
   }
-  // bundles by turns, each instance where its match is furthest behind the longest of the round
+  // the bundles take turns; each of their instances goes to the match that is furthest behind the longest of its round
   std::vector<int64_t> longest(rounds(), 0);
   for (size_t match = 0; match < load.size(); ++match)
     longest[match / matches_] = std::max(longest[match / matches_], load[match]);

@@ -1,9 +1,9 @@
 // Which instances a match of two bundles of classes visits, where threads play the bundles against each other.
 //
-// Matches of a round touch different bundles. An instance has dual variables for the classes of its own bundle
-// and for those of others that it has met; it visits each of the others in the match of the two bundles, and
-// those of its own on one of these occasions. One that has met no other bundle may go to any match of its own:
-// such instances fill up the matches that would end before their round.
+// Matches of a round touch different bundles. An instance has dual variables for classes of its own bundle and of
+// other bundles that it has met. It visits those of another bundle in the match of this bundle with its own, and
+// those of its own bundle in one of these matches. An instance that has met no other bundle may go to any match of
+// its own bundle: such instances fill up the matches that would end before their round.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +32,8 @@ struct Whereabouts {
 
 constexpr int64_t kMostBundles = 64;  // as many as `met` has bits
 
-// Bundles of classes that threads may play against each other: whole panels of `width` classes, about as many
-// instances in each; none where one thread is enough.
+// Bundles of classes that threads may play against each other: whole panels of `width` classes, with about as many
+// instances in each bundle as in the others; no bundles where one thread is enough.
 class Bundles {
  public:
   Bundles() = default;
@@ -46,8 +46,8 @@ class Bundles {
 
  private:
   int64_t width_ = 1;
-  std::vector<int64_t> first_;  // classes where they begin, and how many there are
-  std::vector<int32_t> of_;  // of a panel
+  std::vector<int64_t> first_;  // the class with which each begins, and last the number of classes
+  std::vector<int32_t> of_;  // the bundle of each panel
 };
 
 class BundlePlan {

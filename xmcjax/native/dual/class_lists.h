@@ -11,7 +11,7 @@
 
 namespace xmcjax::XMCJAX_ISA {
 
-// Gains this far below where a variable grows keep its class in the list.
+// A class stays in the list while its gain is at most this far below the gain at which its variable grows.
 constexpr double kNear = 0.02;
 
 template <class T>
@@ -20,7 +20,7 @@ struct ListEntry {
   T alpha, gain;
 };
 
-// Some of a list.
+// The entries first .. last-1 of a list.
 template <class T>
 struct ListStretch {
   ListEntry<T>*first, *last;
@@ -59,7 +59,7 @@ struct alignas(64) ListedInstance {
               [](const ListEntry<T>& a, const ListEntry<T>& b) { return a.c < b.c; });
     idle = 0;
   }
-  // Entries that are about some classes.
+  // The entries of some classes.
   ListStretch<T> stretch(Classes classes) {
     ListEntry<T>*first = list.data(), *last = first + list.size();
     while (first != last && first->c < classes.first) ++first;
@@ -101,8 +101,8 @@ void bring_gains(const Csr<T>& X, int64_t i, int32_t y, ListStretch<T> list, con
   }
 }
 
-// 1 in one lane of a tile and 0 in the others: numbers that are stored one by one are not yet there where a vector of them
-// is loaded, which then waits.
+// 1 in one lane of a tile and 0 in the others. It is loaded from a constant: the load of a vector whose numbers were
+// just stored one by one would wait for them.
 template <class T>
 inline Vec<T> one_lane(int64_t lane) {
   constexpr int N = kLanes<T>;
@@ -137,8 +137,8 @@ void spread(const Csr<T>& X, int64_t i, int32_t y, ListStretch<T> list, const T*
   if (!own_done && moved.has(y)) row_add_lane(X, i, total, W.panel(own_panel) + y % N, N);
 }
 
-// What a part of a sweep changes in dual variables, of which other places are told: δ_ic in the order in which they were made,
-// those of a visit side by side and their classes ascending.
+// The changes δ_ic that a part of a sweep makes in dual variables, of which other places are told: in the order in
+// which they were made, those of a visit side by side and their classes ascending.
 template <class T>
 struct Moves {
   std::vector<int32_t> row, c;
@@ -156,7 +156,7 @@ struct Moves {
   }
 };
 
-// visit(k, i, list, δ) for the changes of each visit, which begin at the k-th.
+// visit(k, i, list, δ) for each visit, of row i, whose changes begin with the k-th.
 template <class T, class F>
 void each_visit(const int32_t* row, const int32_t* c, const T* delta, int64_t count, F visit) {
   std::vector<ListEntry<T>> list;
@@ -167,14 +167,14 @@ void each_visit(const int32_t* row, const int32_t* c, const T* delta, int64_t co
   }
 }
 
-// What the solution of a block needs, one for each thread.
+// What the solution of a block works with; each thread has its own.
 template <class T>
 struct ListScratch {
   explicit ListScratch(int64_t m) : b(m), next(m), work(projection_work(m)) {}
   std::vector<T> b, next;
   std::vector<double> work;
   std::vector<ListEntry<T>> some;
-  Moves<T>* moves = nullptr;  // where they are written down, if anywhere
+  Moves<T>* moves = nullptr;  // where the changes are written down, if anywhere
   T caution = 1;  // of steps, RowAscent::part
 };
 
@@ -186,7 +186,7 @@ class ListCandidates {
   T bound() const { return bound_; }
   T left_out() const { return left_out_; }
   const std::vector<ListEntry<T>>& all() const { return hit_; }
-  // Gains above 0 of classes of which take() is told only where they are above the bound.
+  // Counts the sum of the gains above 0 of some classes as left out; take() follows for those above the bound.
   void leave(T sum) { left_out_ += sum; }
   void take(int32_t c, T gain, size_t most) {
     const auto higher = [](const ListEntry<T>& a, const ListEntry<T>& b) { return a.gain > b.gain; };

@@ -14,10 +14,10 @@ namespace xmcjax::XMCJAX_ISA {
 
 // Sweeps without a change after which an instance is left out.
 constexpr int kIdle = 3;
-// A change is made where the violation exceeds this part of the tolerance: what stays behind at the
-// tolerance itself would leave a large gap.
+// A change is made where the violation exceeds this part of the tolerance: violations up to the tolerance
+// itself, left as they are, would add up to a large gap.
 constexpr double kStep = 0.1;
-// Instances that one partial sum is about: sums do not depend on the number of threads.
+// Instances of a partial sum: sums do not depend on the number of threads.
 constexpr int64_t kPart = 256;
 
 inline int64_t parts_of(int64_t count) { return (count + kPart - 1) / kPart; }
@@ -29,7 +29,7 @@ double squared_norm(const Csr<T>& X, int64_t i) {
   return sum;
 }
 
-// `Ascent` is the interface that it has.
+// `Ascent` is the interface that it implements.
 template <class T, class Ascent>
 class Driver : public Ascent {
  protected:
@@ -60,7 +60,7 @@ class Driver : public Ascent {
     all.violation = std::max(all.violation, one.violation);
   }
 
-  // Instances that are not shrunk; the share of them.
+  // wake() lists the instances that are not shrunk; share() is their share of all rows.
   template <class Idle>
   void wake(Idle&& idle) {
     active_.clear();

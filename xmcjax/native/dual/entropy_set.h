@@ -57,16 +57,16 @@ inline double capped_logsumexp(double* a, int64_t count, int64_t k) {
   if (count < k) return -std::numeric_limits<double>::infinity();
   largest_first(a, k - 1, count);
   std::sort(a, a + k, [](double one, double other) { return one > other; });
-  // the others and the k-th, relative to it
+  // the sum of e^a of the k-th and of all smaller margins, relative to e^a of the k-th
   double z = 1;
   for (int64_t j = k; j < count; ++j) z += std::exp(a[j] - a[k - 1]);
   double log_z = a[k - 1] + std::log(z), held = 0;
-  // log Σ of all but the u largest, from u = k - 1 down to the first u that fits
+  // log_z is log Σ e^a of all but the u largest, from u = k - 1 down to the first u that fits
   int64_t u = k - 1;
   const double K = double(k), log_k = std::log(K);
   while (u > 0) {
     const double more = std::max(log_z, a[u - 1]) + std::log1p(std::exp(-std::fabs(log_z - a[u - 1])));
-    // with one entry less at 1/k: whether that entry stays below it
+    // with one entry less at 1/k: go on only if that entry then stays below 1/k
     if (!(a[u - 1] - more + std::log((K - double(u - 1)) / K) <= -log_k)) break;
     log_z = more;
     --u;
@@ -94,11 +94,12 @@ class Search {
       const double f = at(logit, slope);
       if (f == 0) break;
       (f > 0 ? low : high) = logit;
-      // the slope is -1 at most: the zero is no farther than f
+      // the slope is -1 at most: the zero is no farther from the logit than f
       if (f > 0) high = std::min(high, logit + f);
       if (f < 0) low = std::max(low, logit + f);
       double next = logit - f / slope;
-      // s moves by s(1 - s) of that, and the last step has a square of it left; rounding may have it out of bounds
+      // s moves by s(1 - s) times this step, after which an error of about its square is left; rounding may have put
+      // `next` out of bounds
       if (!(std::fabs(next - logit) > 1e-9 * (1 + std::fabs(next)))) {
         at(next, slope);
         break;
@@ -144,7 +145,7 @@ class Search {
         sum += of.v, slope_ += of.slope;
       }
       theta_ = theta;
-      // few digits are lost: s less what is capped is exact for small numbers of them
+      // s less the capped entries is (k - capped) cap, by which few digits are lost
       const double off = sum - (k_ - double(capped_)) * cap;
       if (off > 0) low = theta;
       if (off < 0) high = theta;
@@ -223,7 +224,8 @@ class TopKEntropy {
   }
 
  private:
-  // Where the x before would be a solution, if it is inside its set: near the end it nearly is.
+  // The start of the search is where the x before would be its solution, if x is inside its set: near the end it
+  // nearly is.
   void started(const Visit<T>& v, double c, double& logit, double& theta) const {
     const double r = double(v.r), s = double(v.sum) / r, cap = 0.999 * s / double(k_);
     if (!(s > 1e-30 && s < 1 - 1e-6)) return;

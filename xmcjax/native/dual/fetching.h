@@ -1,4 +1,4 @@
-// What simd_pair_ascent.cc asks for before it needs it: much of it another core has written. Included by the simd_*.cc
+// What simd_pair_ascent.cc fetches before it needs it: another core has written much of it. Included by the simd_*.cc
 // files only.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace xmcjax::XMCJAX_ISA {
 // Entries of a row whose weights are fetched ahead.
 constexpr int64_t kFetched = 16;
 
-// fetch(weights) of the entries of row i in the panel that class c is in.
+// fetch(w) for the weights w of the entries of row i in the panel of class c.
 template <class T, class F>
 void fetch_weights(const Csr<T>& X, int64_t i, const Panels<T>& W, int64_t c, F fetch) {
   const T* panel = W.panel(c / Panels<T>::N);

@@ -20,7 +20,7 @@ inline V projected(V slope, V a, T upper) {
   return select(moving < 0, -moving, moving);
 }
 
-// A further one has to be told from the others in each member below, and where simd_*.cc ask for more.
+// A further formulation needs a case in each member below, and where simd_*.cc files ask for more.
 static_assert(kFormulations == 5, "ids.def has a formulation that formulations.h does not know");
 
 struct Formulation {
@@ -37,11 +37,12 @@ struct Formulation {
   // ρ, and the upper bound of a variable
   double ridge() const { return squared() ? 0.5 / C : 0; }
   double upper() const { return squared() ? std::numeric_limits<double>::infinity() : C; }
-  // A row of zeros has gains of 1 alone: its variables, one of them for Crammer-Singer, and what it gives to D and P.
+  // In a row of zeros all gains are 1. unopposed(): the value of its variables. driven(): how many of them have it, one
+  // for Crammer-Singer; each adds C to P and to D.
   double unopposed() const { return squared() ? 1 / ridge() : C; }
   int64_t driven() const { return simplex() ? 1 : m - !exists(0, 0); }
 
-  // The losses of a row / C, with one more gain; α - ½ ρ α².
+  // more_loss(): the losses of a row over C, with one more gain. dual_gain(): α - ½ ρ α².
   double more_loss(double loss, double gain) const {
     const double g = std::max(0.0, gain);
     return simplex() ? std::max(loss, g) : loss + (squared() ? g * g : g);
@@ -51,7 +52,7 @@ struct Formulation {
   // The coefficient of x_i in w_c for α_ic = 1, but for the mean of Lee-Lin-Wahba and w_y of pairs.
   int sign(int64_t c, int64_t y) const { return c == y ? 1 : -1; }
 
-  // The linear part of the gains of a row of `width` classes, in place of its scores; 0 where there is no variable.
+  // Replaces the scores of a row of `width` classes by the linear part of its gains; 0 where there is no variable.
   template <class T>
   void linear(int64_t y, T* z, int64_t width) const {
     if (pairs()) {
@@ -61,7 +62,7 @@ struct Formulation {
     z[y] = exists(y, y) ? -z[y] : 0;
     std::fill(z + m, z + width, T(0));
   }
-  // Its adjoint with the sign turned: coefficients of the weights in place of the variables.
+  // The adjoint of linear() with the sign turned: replaces the variables of a row by its coefficients in the weights.
   template <class T>
   void coefficients(int64_t y, T* a, int64_t width) const {
     T sum = 0;
@@ -73,8 +74,9 @@ struct Formulation {
   }
 };
 
-// Crammer-Singer: the largest gain less the smallest of what could fall, as in LIBLINEAR. The slack C - Σ α is one of
-// them, with a gain of 0. What is zero but for rounding must not pass for a variable that could fall.
+// The violation of Crammer-Singer: the largest gain less the smallest gain of a variable that could fall, as in
+// LIBLINEAR. The slack C - Σ α counts as a variable with a gain of 0. A variable that is zero but for rounding must not
+// count as one that could fall.
 template <class T>
 class SimplexViolation {
  public:
@@ -86,12 +88,12 @@ class SimplexViolation {
     if (a > least_) lowest_ = std::min(lowest_, gain);
   }
   T value() const { return std::max(T(0), highest_ - lowest_); }
-  // What could fall, at most the largest gain.
+  // The smallest gain of what could fall, or the largest gain where that is smaller.
   T floor() const { return std::min(lowest_, highest_); }
 
  private:
   static T infinity() { return std::numeric_limits<T>::infinity(); }
-  // ε to the power 0.6; std::pow would be called as the library is loaded, on any processor.
+  // ε to the power 0.6. A call of std::pow would run, in this instruction set, when any processor loads the library.
   static constexpr T kRounding = sizeof(T) == 4 ? T(0x1.261112p-14) : T(0x1.bdb8cdadbe126p-32);
 
   T least_, lowest_, highest_ = 0;

@@ -10,17 +10,17 @@
 namespace xmcjax {
 namespace {
 
-// A feature is no longer eliminated where it has so many of those that remain beside it: the rest is dense.
+// Elimination ends at a feature that has at least this part of the features that remain beside it: the rest is dense.
 constexpr double kFull = 0.7;
-// Entries that the order may look at for each entry of X, after which the rest counts as dense.
+// Entries that the search for an order may look at, for each entry of X; after them the rest counts as dense.
 constexpr int64_t kEffort = 20;
 
-// Features in more rows than kRare may be said to be dense beforehand, so many of them: to look through the rows of the
-// most frequent ones again and again takes most of the time, and they end there anyway.
+// Of the features in more than kRare rows, the kFrequent most frequent ones count as dense from the beginning: to look
+// through their rows again and again takes most of the time, and they end as dense ones anyway.
 constexpr int64_t kRare = 16, kFrequent = 512;
 
-// The quotient graph: features, and elements that are cliques of features. Rows of X are the first elements; a feature
-// that is eliminated makes its neighbours one.
+// The quotient graph: features, and elements that are cliques of features. Rows of X are the first elements; when a
+// feature is eliminated, its neighbours become an element.
 class Graph {
  public:
   template <class T>
@@ -51,7 +51,7 @@ class Graph {
     looked_.assign(X.n, -1);
   }
 
-  // The feature of the least degree, about; its neighbours are put into `beside`. -1 where the rest is dense.
+  // Eliminates a feature of about the least degree, and puts its neighbours into `beside`. -1 where the rest is dense.
   int32_t eliminate(std::vector<int32_t>& beside, int64_t& work) {
     int32_t p = -1;
     while (!offers_.empty() && p < 0) {
@@ -75,7 +75,7 @@ class Graph {
     const int32_t made = held_[p].front();  // its number is free
     std::vector<int32_t>().swap(held_[p]);
     inside_[made] = beside;
-    // how many features of each other element are not beside p, but for those that are said to be dense
+    // outside_: how many features of each other element are not beside p, dense ones apart
     int64_t others = -1;
     for (const int32_t i : beside) {
       if (dense_[i]) continue;
@@ -97,7 +97,7 @@ class Graph {
       int64_t degree = others;
       size_t kept = 0;
       for (const int32_t e : held) {
-        if (outside_[e] == 0 && within(e, p, work)) continue;  // a part of the new one
+        if (outside_[e] == 0 && within(e, p, work)) continue;  // a part of the new element
         degree += outside_[e];
         held[kept++] = e;
       }
@@ -122,7 +122,7 @@ class Graph {
   }
 
   std::vector<std::vector<int32_t>> inside_, held_;  // features of an element, elements of a feature
-  std::vector<int32_t> size_;                        // of an element, without those that are dense
+  std::vector<int32_t> size_;                        // features of an element, dense ones apart
   std::vector<int64_t> degree_;
   std::vector<bool> gone_, dense_;
   int64_t alive_;
@@ -204,7 +204,7 @@ void GramFactor<T>::factor(double rho, double* S) {
   }
   for (int64_t k = 0; k < size; ++k) S[k * size + k] += 1;
 
-  // columns before whose next row is a place, as lists: the first one, and that after each
+  // the columns before, listed by the place of their next row: the first of each list, and the one after each column
   std::vector<int64_t> first(count, -1), after(count, -1), at(count);
   std::vector<double> sum(X_.d, 0.0);
   const auto link = [&](int64_t k) {
@@ -233,7 +233,7 @@ void GramFactor<T>::factor(double rho, double* S) {
       for (int64_t e = ++at[k]; e < end(k); ++e) sum[row_[e]] -= l * value_[e];
       link(k);
     }
-    reciprocal_[s] = 1 / std::sqrt(std::max(diagonal, 1.0));  // K - I is no less than 0
+    reciprocal_[s] = 1 / std::sqrt(std::max(diagonal, 1.0));  // K - I is positive semidefinite
     for (int64_t e = begin(s); e < end(s); ++e) {
       value_[e] = sum[row_[e]] * reciprocal_[s];
       narrow_[e] = T(value_[e]);

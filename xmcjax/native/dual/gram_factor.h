@@ -15,8 +15,8 @@ namespace xmcjax {
 //
 // where column s of L₁ and L₂ belongs to the s-th feature that is eliminated.
 //
-// Amestoy, Davis and Duff, "An approximate minimum degree ordering algorithm", 1996, on the cliques that the rows of X
-// are in XᵀX; the numbers column by column, each from those before (left-looking).
+// The order is that of Amestoy, Davis and Duff, "An approximate minimum degree ordering algorithm", 1996, on the
+// cliques that the rows of X are in XᵀX; the numbers come column by column, each from those before (left-looking).
 template <class T>
 class GramFactor {
  public:

@@ -17,7 +17,7 @@
 
 namespace xmcjax::XMCJAX_ISA {
 
-// Features of one kind. The calls are few beside the work of each: a virtual one costs nothing, and the code of a
+// Features of one kind. The calls are few beside the work of each, so that they may be virtual, and the code of a
 // visit is compiled once for all kinds.
 template <class T>
 class Features {
@@ -30,13 +30,13 @@ class Features {
   virtual void scores(T* out, int64_t stride) const = 0;
   // Products of the rows, [count, count].
   virtual void gram(T* out, int64_t stride) const = 0;
-  // W += Xᵀ of a row of changes, that of the block's p-th instance.
+  // Adds to the weights what the changes of the block's p-th instance give: w_j += change_j x_p.
   virtual void add_row(int64_t p, const T* change) const = 0;
   // Puts the weights back where they came from.
   virtual void finish() const {}
 };
 
-// w_j += a_j x_p for the classes that a row of changes names.
+// w_j += a_j x_p for the classes j whose a_j in a row of changes is not 0.
 template <class T, class Some>
 inline void add_nonzeros(const Some& features, int64_t p, const T* change, int64_t m) {
   int64_t j = 0;
@@ -112,7 +112,7 @@ class DenseFeatures final : public Features<T> {
   const T* X_;
   int64_t d_, m_, width_, count_ = 0;
   T *weights_, *W_;
-  const T* x_ = nullptr;  // the rows taken, in X where they stand there one behind another
+  const T* x_ = nullptr;  // the rows taken, in X itself where they follow each other there
   Zeros<T> rows_, copy_;
 };
 

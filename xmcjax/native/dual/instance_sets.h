@@ -11,10 +11,10 @@
 // penalty ½ρ‖x‖², ρ = γ/r, of x in S(r).
 //
 // One visit of dual ascent minimises ½‖x - b‖² + ½(1ᵀx)² over S(r) (Lapin et al. 2015, Proposition 4), with
-// b = h/‖x_i‖² + x + 1ᵀx; with a smoothing, ½‖x - sb‖² + ½s(1ᵀx)² where s = ‖x_i‖²/(‖x_i‖² + ρ). The solution is x = min(max(b - t, 0), u). It is determined by which
-// entries are free and which are at u; mostly they are those of the visit before, so the threshold
-// that these give is tried first, then that of the entries it selects, and so on. Where this does
-// not come to rest in a few rounds, the search of projection_math.h is made.
+// b = h/‖x_i‖² + x + 1ᵀx; with a smoothing, ½‖x - sb‖² + ½s(1ᵀx)² where s = ‖x_i‖²/(‖x_i‖² + ρ). The solution is
+// x = min(max(b - t, 0), u). It is determined by which entries are free and which are at u. Mostly these are the same
+// as in the visit before, so that the threshold that they give is tried first, then the threshold of the entries that
+// this one selects, and so on. If that does not come to rest in a few rounds, projection_math.h searches.
 //
 // A further set is a class with the members of Capped or TopKAlpha, and a line of ids.def. Included by the
 // simd_*.cc files only.
@@ -30,7 +30,7 @@
 
 namespace xmcjax::XMCJAX_ISA {
 
-// Which entries of b are free ("middle") and which are at the upper bound ("top").
+// How many entries of b are free ("middle") and at the upper bound ("top"), and their sums.
 template <class T>
 struct Pieces {
   int64_t middle = 0, top = 0;
@@ -129,7 +129,7 @@ inline bool settle(const Visit<T>& v, Solve&& solve) {
   return false;
 }
 
-// Σ max(0, h - τ), which bounds Σ of the k largest h by kτ + this (Lemma 1).
+// Σ max(0, h - τ). The sum of the k largest h is at most kτ plus this (Lemma 1).
 template <class T>
 inline T excess(const T* h, int64_t padded, T tau) {
   Wide<T> s{};
@@ -145,7 +145,7 @@ inline T top_of(const T* h, int64_t padded) {
   return largest<T>(top);
 }
 
-// A τ with which that bound is tight when x is optimal: the score at which x leaves its bounds.
+// A τ for which the bound of excess() is tight when x is optimal: the score at which x leaves its bounds.
 // With less than k entries at the upper bound and none free, 1ᵀx < r and τ = 0.
 template <class T>
 inline T level_of(const Visit<T>& v, T upper, int64_t k) {
@@ -156,8 +156,8 @@ inline T level_of(const Visit<T>& v, T upper, int64_t k) {
   return v.pieces.top == k ? v.norm2 * (v.top_min - upper - v.sum) : T(0);
 }
 
-// Sum of the k largest of m numbers, max(0, ·) of them if `positive`; at least k are no -inf, none is
-// NaN. `work` has projection_work(m) numbers.
+// Sum of the k largest of m numbers, or of max(0, ·) of them if `positive`. At least k numbers must be above -inf, and
+// none may be NaN. `work` has projection_work(m) numbers.
 template <class T>
 inline double sum_of_largest(const T* h, int64_t m, int64_t k, bool positive, double* work) {
   const projection::Peaks<T> peaks(h, m);
@@ -185,7 +185,7 @@ class Smoothing {
   }
 
  protected:
-  // r times max {⟨x, h⟩ - γ/2 ‖x‖² : x in S(1)}: γ x is the projection p of h onto S(γ), which `clip` makes.
+  // r times max {⟨x, h⟩ - γ/2 ‖x‖² : x in S(1)}: γ x is the projection p of h onto S(γ), made by the clip `of`.
   double envelope(const T* h, int64_t m, double r, const Clip<T>& of) const {
     double s = 0;
     for (int64_t j = 0; j < m; ++j) {

@@ -9,7 +9,7 @@
 
 namespace xmcjax {
 
-// At W and α, over all dual variables.
+// Objectives at W and α, and the largest violation over all dual variables.
 struct Assessment {
   double primal, dual, violation;
 };
@@ -29,7 +29,7 @@ struct Classes {
 // What multiclass_new makes.
 enum Method : int64_t { kAscent = 0, kProximal = 1, kCentred = 2, kSplitting = 3 };
 
-// Numbers that weights in panels need on any processor, whose widest vector has 64 bytes.
+// The room, in numbers, of weights in panels on any processor; the widest vector has 64 bytes.
 template <class T>
 constexpr int64_t shared_room(int64_t d, int64_t m) {
   constexpr int64_t kMost = 64 / sizeof(T);
@@ -57,7 +57,7 @@ class DualPoint {
   const int64_t n_;
 };
 
-// One whose store of α gives and takes its rows.
+// A DualPoint whose store of α gives and takes rows.
 class DualPointByRow : public DualPoint {
  public:
   using DualPoint::DualPoint;
@@ -80,33 +80,34 @@ class DualPointByRow : public DualPoint {
 class MulticlassAscent : public DualPointByRow {
  public:
   using DualPointByRow::DualPointByRow;
-  // Passes over everything at the W that stands. Shrunk variables that `tolerance` would change come back.
+  // Passes over everything at the present W. Shrunk variables that a sweep with `tolerance` would change come back.
   virtual Assessment assess(double tolerance) = 0;
   // Variables with a violation far smaller than `tolerance` stay as they are.
   virtual Sweep sweep(double tolerance, bool shrink) = 0;
 };
 
-// Over several places, each of which has the dual variables of some of the rows. A part of a sweep leaves the weights
-// as they are; then all places follow what all of them have changed.
+// Ascent over several places, each of which has the dual variables of some of the rows. A part of a sweep leaves the
+// weights as they are; then every place follows what all places have changed.
 class RowAscent : public MulticlassAscent {
  public:
   using MulticlassAscent::MulticlassAscent;
-  // Part `number` of `parts` of a sweep; the largest violation that it met. Steps are those of rows whose squared
-  // lengths are `caution` times as large.
+  // Makes part `number` of `parts` of a sweep; returns the largest violation that it met. Steps are as if the squared
+  // lengths of the rows were `caution` times as large.
   virtual double part(int64_t number, int64_t parts, double tolerance, double caution) = 0;
-  // After the parts of a sweep: counts what did not change; the share of the instances that is not shrunk.
+  // After the parts of a sweep: counts the sweeps in a row that did not change an instance, for shrinking; returns the
+  // share of the instances that is not shrunk.
   virtual double settle(bool shrink) = 0;
-  // What the last part changed in its dual variables: how many, and the rows, classes and changes, of the type of X, of
-  // `count` of them.
+  // The moves of the last part, its changes of dual variables: how many they are; and the rows, classes and changes, of
+  // the type of X, of `count` of them.
   virtual int64_t moves() const = 0;
   virtual void get_moves(int64_t first, int64_t count, int32_t* row, int32_t* c, void* delta) const = 0;
-  // Makes moves in the weights of the classes that are its own to move.
+  // Makes moves in the weights of the classes that this place moves.
   virtual void follow_moves(const int32_t* row, const int32_t* c, const void* delta, int64_t count) = 0;
 };
 
-// How far coordinate ascent has come: the objectives of all classes and their largest violation; passes over the rows,
-// of one against the rest those that the slowest class has made, and the share of the rows that last sweeps left out,
-// there a mean over the classes; and how many problems could go on.
+// How far coordinate ascent has come. at: the objectives of all classes and their largest violation. passes: those over
+// the rows, for one-vs-rest of the class that has made most. left_out: the share of the rows that the last sweeps left
+// out, for one-vs-rest a mean over the classes. running: how many problems could go on.
 struct Advanced {
   Assessment at;
   double passes, left_out;
@@ -117,11 +118,11 @@ struct Advanced {
 class MulticlassAdvancing : public DualPoint {
  public:
   using DualPoint::DualPoint;
-  // Goes on until the gap is at most `tolerance` of P, or for so many passes.
+  // Goes on until the gap is at most `tolerance` times P, or for `passes` passes.
   virtual Advanced advance(double tolerance, double passes, bool shrink) = 0;
 };
 
-// That of one against the rest, with or without ridge, which goes on with each label to the end of its own.
+// MulticlassAdvancing for one-vs-rest, with or without ridge: each label goes on to the end of its own problem.
 class MulticlassSeparate : public MulticlassAdvancing {
  public:
   using MulticlassAdvancing::MulticlassAdvancing;
@@ -130,8 +131,9 @@ class MulticlassSeparate : public MulticlassAdvancing {
   virtual void ended(double* primal, double* gap, double* passes) const = 0;
 };
 
-// Over several processes, each of which has some classes of Lee-Lin-Wahba: a part of a sweep, which leaves the mean of
-// the weights as it was; what this process has to add to the mean, [d]; and the sum of all of them.
+// Ascent over several processes, each of which has some classes of Lee-Lin-Wahba. part(): a part of a sweep, which
+// leaves the mean of the weights as it was. get_mean_change(): what this process has to add to the mean, [d].
+// move_mean(): adds the sum of that over all processes.
 class SharedAscent : public MulticlassAscent {
  public:
   using MulticlassAscent::MulticlassAscent;
@@ -146,7 +148,7 @@ class MulticlassProximal : public DualPointByRow {
  public:
   using DualPointByRow::DualPointByRow;
   int64_t newton_steps = 0, failures = 0;  // made; steps in a row that brought nothing
-  // A step of so many Newton steps at most, and how far from the optimum it ends.
+  // A proximal step of `most` Newton steps at most; returns the objectives and the violation where it ends.
   virtual Assessment step(double tolerance, int64_t most) = 0;
 };
 
@@ -158,7 +160,7 @@ struct Begun {
 struct Looked {
   double loss, gain, primal, dual, moved;
 };
-// ‖Δ‖², and what the sparse part of a factor has of ΔᵀK Δ.
+// ‖Δ‖², and what the sparse part of a factor adds to ΔᵀK Δ.
 struct Moved {
   double step, curved;
 };
@@ -168,17 +170,18 @@ struct Moved {
 class MulticlassSplitting : public DualPointByRow {
  public:
   using DualPointByRow::DualPointByRow;
-  // Orders the features for a factor, of `most` entries at most: the size of the dense part. Or goes by rows.
+  // eliminate() orders the features for a factor of `most` entries at most, and returns the size of its dense part;
+  // by_rows() goes by rows instead.
   virtual int64_t eliminate(int64_t most) = 0;
   virtual void by_rows() = 0;
-  virtual bool factors() const = 0;  // by features
+  virtual bool factors() const = 0;  // whether it goes by features
   virtual int64_t size() const = 0;  // of the dense system
   virtual int64_t factor_entries() const = 0;
   virtual void factor(double rho, double* dense) = 0;
   virtual Begun begin() = 0;
   virtual Looked look(double rho, double relaxed, bool keep, void* right) = 0;
   virtual Moved move(double rho, double relaxed, const void* solution) = 0;
-  // W is what get_weights gives from now on; and the α⁺ of the last look that kept it is what α comes out as.
+  // From now on get_weights gives the present W, or get_alpha gives the α⁺ of the last look that kept it.
   virtual void keep_weights() = 0;
   virtual void keep_alpha() = 0;
 };

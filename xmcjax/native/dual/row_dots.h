@@ -27,7 +27,7 @@ inline void dot_tile(const T* x, int64_t x_stride, const T* w, int64_t w_stride,
     }
 }
 
-// Rows of w and of x in a tile: what fits 32 or 16 registers.
+// Rows of x and of w in a tile: as many as 32 or 16 registers hold.
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int kTileX = 6, kTileW = 4;
 #else

@@ -13,24 +13,24 @@
 
 namespace xmcjax::XMCJAX_ISA {
 
-// Rows whose part of the gap is below this share of the mean are left out until the next look; so are rows that all
-// together have less than this share of the gap that is asked for.
+// A look leaves rows out until the next look. kSmall: rows whose part of the gap is below this share of the mean part.
+// kRest: rows that all together would have less than this share of the gap that is asked for.
 constexpr double kSmall = 0.03, kRest = 0.5;
-// Sweeps in a row: until this share of the gap is left, and at most so many.
+// Sweeps between two looks: until the share kFall of the gap is left, and at most kSweeps.
 constexpr double kFall = 0.2;
 constexpr int kSweeps = 10;
-// Passes without a fall of the gap by a tenth after which rounding is taken to be the reason, at least; it may also
-// be half of all passes.
+// Passes without a fall of the gap by a tenth after which rounding is taken to be the reason: kIdlePasses, or half of
+// all passes where that is more.
 template <class T>
 constexpr double kIdlePasses = sizeof(T) == 4 ? 200 : 1000;
-constexpr size_t kAhead = 6;  // visits from which on a row is fetched
+constexpr size_t kAhead = 6;  // visits by which a row is fetched ahead
 
 template <class T>
 inline int64_t in_vectors(int64_t count) {
   return (count + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
 }
 
-// out[j, c] = w[c, j] of d features and some classes, whose weights are so many numbers apart.
+// out[j, c] = w[c, j] for d features and `classes` classes, whose weights are `apart` numbers apart.
 template <class T>
 void by_features(const T* w, int64_t apart, int64_t d, int64_t classes, int64_t threads, void* out) {
   constexpr int64_t kFeatures = 64;  // at a time, so that their lines stay in the cache
@@ -43,13 +43,13 @@ void by_features(const T* w, int64_t apart, int64_t d, int64_t classes, int64_t 
   });
 }
 
-// Of CSR features.
+// The rows of CSR features.
 template <class T>
 class SparseRows {
   static constexpr int N = kLanes<T>;
 
  public:
-  // What the scores of a thread need besides.
+  // What scores() works with; each thread has its own.
   struct Scratch {
     explicit Scratch(const SparseRows& rows) : panel(rows.X_.d * N), scores(kBlock * N) {}
     Zeros<T> panel, scores;  // the weights by features, and scores by rows
@@ -66,7 +66,7 @@ class SparseRows {
     __builtin_prefetch(X_.column + X_.offset[i]);
   }
 
-  // Classes that w and z below have to have room for, where at most `count` are asked for.
+  // The classes for which w and z of scores() need room, where at most `count` are asked for.
   static int64_t lanes(int64_t count) { return count < kFewest ? count : N; }
 
   // z[l * z_stride + i] = ⟨x_i, w_l⟩, w_l at w + l * w_stride, for l < count <= N.
@@ -76,7 +76,7 @@ class SparseRows {
       for (int64_t l = 0; l < count; ++l)
         for (int64_t i = 0; i < X_.n; ++i) {
           poll(entries(X_, i));
-          z[l * z_stride + i] = dot(i, w + l * w_stride);  // the bits of a panel
+          z[l * z_stride + i] = dot(i, w + l * w_stride);  // with the same bits as in a panel
         }
       return;
     }
@@ -94,13 +94,14 @@ class SparseRows {
   }
 
  private:
-  // Classes from which on a pass of a panel is cheaper than one of each; rows whose scores are turned around at once.
+  // kFewest: classes from which on one pass for a panel is cheaper than one pass for each. kBlock: rows whose scores
+  // are transposed at once.
   static constexpr int64_t kFewest = 3, kBlock = 64;
 
   const Csr<T> X_;
 };
 
-// Of features of which most are not zero: rows of all features.
+// The rows of features of which most are not zero, as arrays of all features.
 template <class T>
 class DenseRows {
  public:
@@ -130,7 +131,7 @@ class DenseRows {
   void add(int64_t i, T factor, T* w) const { add_scaled(factor, rows_.get() + i * length_, length_, w); }
   int64_t work(int64_t) const { return length_ / kWide<T> + 1; }
   void prefetch(int64_t i) const {
-    constexpr int64_t kMost = 16, kLine = kLanes<T>;  // what follows the processor sees coming
+    constexpr int64_t kMost = 16, kLine = kLanes<T>;  // lines; the processor fetches later ones itself
     const T* x = rows_.get() + i * length_;
     for (int64_t j = 0; j < std::min(length_, kMost * kLine); j += kLine) __builtin_prefetch(x + j);
   }

@@ -1,5 +1,5 @@
-// Projections on the dual sets of losses of pairs of classes, of instances side by side: a vector has a number of each of
-// them, and an array one after another of their classes, `stride` numbers apart. Included by the simd_*.cc files only.
+// Projections onto the dual sets of losses of pairs of classes, for instances side by side: a vector has a number per
+// instance, and an array has a vector per class, `stride` numbers apart. Included by the simd_*.cc files only.
 //
 // For b = A + ρ h and σ = Σ A of an instance, the row map of solvers/_formulations.py is, with s = Σ x,
 //
@@ -7,9 +7,9 @@
 //   Capped       0 <= x <= u = r/k, s <= r:     s = min(t, r)
 //   TopKSimplex  0 <= x <= u = s/k, s <= r:     t = s + θ - Σ max(0, b - τ - u)/k,  θ >= 0, and θ = 0 where s < r
 //
-// (the conditions of Lapin et al. 2015, Proposition 4 with the bias 1). Both are piecewise linear in (τ, u): Newton's
-// method from the τ and u of the step before, which mostly have the same pieces already. Where that does not come to
-// rest in a few rounds, the search of projection_math.h is made for the one instance.
+// (the conditions of Lapin et al. 2015, Proposition 4 with the bias 1). Both conditions are piecewise linear in (τ, u).
+// Newton's method starts from the τ and u of the step before, which are mostly on the same pieces already. An instance
+// for which it does not come to rest in a few rounds is searched alone, as in projection_math.h.
 #pragma once
 
 #include <limits>
@@ -52,7 +52,7 @@ class Column {
   std::vector<double> value_, sorted_, work_;
 };
 
-// u, and τ in two parts: where ρ is large τ is far larger than the x that are left of b.
+// width is u; τ is level + rest, in two parts: where ρ is large, τ is far larger than the x = b - τ that remain.
 template <class T>
 struct Thresholds {
   Wide<T> level, width, rest = {};
@@ -121,7 +121,7 @@ void threshold_topk(const T* b, int64_t stride, int64_t m, int64_t k, Wide<T> su
       full += select(top, one, none);
       free += select((over > T(0)) & ~top, one, none);
     }
-    // what is left of the two equations
+    // the residuals of the two equations
     const Wide<T> t = at.level + sums, left = sum - K * at.width, rest = t - K * at.width + excess / K;
     const Wide<T> size = kThresholdRounding<T> * (absolute(t) + K * at.width + excess / K);
     const auto held = at.width >= most, empty = at.width <= T(0);
@@ -137,7 +137,7 @@ void threshold_topk(const T* b, int64_t stride, int64_t m, int64_t k, Wide<T> su
     const Wide<T> scale = select(regular, one / select(regular, determinant, one), none);
     Wide<T> wider = at.width + select(regular, (free * K * rest + q * left) * scale, K * rest / curved);
     Wide<T> change = (left * curved - q * K * rest) * scale;
-    // s <= r holds: only the first equation is left
+    // u is at its bound r/k: only the first equation is left
     const auto over = wider > most;
     const Wide<T> by_sum =
         (left - q * (most - at.width)) / maximum(free, one) * select(free > T(0), one, none);
@@ -151,7 +151,7 @@ void threshold_topk(const T* b, int64_t stride, int64_t m, int64_t k, Wide<T> su
     column.take(b + l, stride, sums[l]);
     const Clip<double> c = column.topk(k, double(r[l]));
     at.width[l] = T(c.upper);
-    // of x = 0 the level is that which proves it, the k-th largest
+    // for x = 0 the level is the one that proves it optimal, the k-th largest
     const double high = c.upper > 0 ? c.high : column.with_largest_first(k)[k - 1];
     at.put(l, (high - double(sums[l])) + c.low);
   });

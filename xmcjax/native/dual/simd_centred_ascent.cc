@@ -1,5 +1,5 @@
-// Lee-Lin-Wahba by dual ascent over instances, each with its dual variables at once and the mean of the weights
-// exact after every visit.
+// Lee-Lin-Wahba by dual ascent over instances: a visit moves all dual variables of an instance at once, and the mean of
+// the weights is exact after it.
 //
 // Where C is large the variables of an instance have far to go and move together: a step δ of all of them costs
 // k ‖δ‖² (m - 1) / m² only, because the mean takes most of it back. With the mean fixed, as in simd_class_ascent.cc,
@@ -35,7 +35,7 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
   using Base::active_, Base::C_, Base::form_, Base::least, Base::m_, Base::norm2_, Base::random_, Base::rows_,
       Base::threads_, Base::X_, Base::y_;
   static constexpr int N = kLanes<T>;
-  // Classes that a sum is about, and blocks of them that it takes to keep a thread busy.
+  // kBlock: classes of a partial sum. kBlocks: blocks of classes that it takes to keep a thread busy.
   static constexpr int64_t kBlock = 128, kBlocks = 3;
 
   // What a visit needs of a block: Σ_c α_c, and the largest violation.
@@ -143,7 +143,7 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
   T* alpha(int64_t i) const { return alpha_.get() + i * width_; }
   T* before(int64_t i) const { return before_.get() + i * width_; }
 
-  // Goes on from where the last sweep ended, in its direction; a row that it did not change stays.
+  // Goes on from where the last sweep ended, in its direction; a row that the sweep did not change stays.
   void extrapolate() {
     const double next = (1 + std::sqrt(1 + 4 * t_ * t_)) / 2;
     const T beta = T((t_ - 1) / next);
@@ -316,9 +316,9 @@ class CentredAscent final : public Driver<T, MulticlassAscent> {
 
   const int64_t width_;  // classes of whole vectors
   std::vector<double> cost_;  // C of each row, where they differ
-  bool changed_ = false;  // α, since W was worked out from it
+  bool changed_ = false;  // whether α has changed since W was worked out from it
   Zeros<T> W_, alpha_, before_;  // [d, width], [n, width], and α of the sweep before
-  double t_ = 1;  // of the extrapolation
+  double t_ = 1;  // t_k of the extrapolation
   std::vector<uint8_t> idle_;
   Shared shared_[2];
 };

@@ -5,7 +5,7 @@
 // after each tenth of an epoch from the sums of the changes of its instances, so that it costs one product with the
 // rows of the tenth.
 //
-// A process of several has some of the classes; what the mean has changed by is then summed over them.
+// With several processes each has some of the classes, and the changes of the mean are summed over the processes.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

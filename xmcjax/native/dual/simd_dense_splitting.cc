@@ -22,9 +22,9 @@
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-// Sums over instances are put together from so many parts at most, whatever the threads.
+// Sums over instances are put together from at most so many parts, whatever the number of threads.
 constexpr int64_t kParts = 8;
-// The k largest are kept in order where they are so few.
+// The k largest numbers are kept in order where k is at most this.
 constexpr int64_t kFew = 16;
 
 // What a part of the blocks adds to sums over all instances.
@@ -43,8 +43,8 @@ class DenseSplitting {
       : a_(args), m_(args.classes), rows_(args.lanes), size_(args.classes * args.features), W_(size_),
         parts_(std::min(kParts, args.blocks)) {}
 
-  // W, V and A move on by `count` steps, of which the first has its O already; α⁺ and O are of the step after the last
-  // one where count is 0.
+  // Moves W, V and A on by `count` steps, of which the first has its O already. Where count is 0, works out α⁺ and O of
+  // the next step instead.
   void run() {
     if (!a_.count) return look(true);
     for (int64_t step = 0; step < a_.count; ++step) {
@@ -93,7 +93,7 @@ class DenseSplitting {
     std::copy(found, found + 5, a_.found);
   }
 
-  // Of the last block, columns behind the last vector of instances.
+  // Clears what stands in the last block behind its last vector of instances.
   void clear_rest(int64_t b, T* Z) const {
     const int64_t there = std::min(rows_, (a_.instances - b * rows_ + N - 1) / N * N);
     for (int64_t c = 0; c < m_ && there < rows_; ++c)
@@ -116,7 +116,7 @@ class DenseSplitting {
     a_.found[5] = moved;
   }
 
-  // Takes the mean over the classes away.
+  // Subtracts the mean over the classes.
   void centre(double* W) const {
     for (int64_t j = 0; j < a_.features; ++j) {
       double sum = 0;
@@ -125,7 +125,7 @@ class DenseSplitting {
     }
   }
 
-  // Instances side by side: of their scores z [m] come gains and losses, α⁺ and A, and z becomes -coefficients(α⁺).
+  // For instances side by side: their scores z [m] give gains and losses, α⁺ and A, and z becomes -coefficients(α⁺).
   void visit(Part& part, int64_t b, int64_t i, T* z, bool checked, Column& column) {
     const int64_t first = (b * m_) * rows_ + i;
     const int32_t* y = a_.y + b * rows_ + i;

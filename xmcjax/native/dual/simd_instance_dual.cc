@@ -65,7 +65,7 @@ class DualRows {
   int32_t* index_;
 };
 
-// A lane without its set: the code of the sets is that of a visit and of the gap.
+// A lane without what depends on its set, which is a visit and the gap.
 template <class T>
 class Lane {
  public:
@@ -84,7 +84,7 @@ class Lane {
     for (int64_t e = 0; e < args_.count && args_.status[lane_] == kRunning; ++e) {
       epoch();
       const int64_t epochs = ++args_.epochs[lane_], checks = args_.checks[lane_];
-      // of P, which is about what the visits found of the gap and of D
+      // relative to P, which is about the sum of the gap and D as the visits found them
       const T about = T(gap_ + objective_), estimate = about > 0 ? T(gap_) / about : T(gap_);
       args_.estimate[lane_] = estimate;
       args_.changed[lane_] = changed_;
@@ -95,7 +95,7 @@ class Lane {
           !std::isfinite(estimate);
       if (!due) continue;
       check(estimate);
-      if (truncated_) break;  // there may be more slots before the next one
+      if (truncated_) break;  // there may be more slots before the next epoch
     }
     features_.finish();
   }
@@ -104,16 +104,16 @@ class Lane {
   virtual void evaluate() = 0;
 
  protected:
-  // Of the p-th of the block's `size` instances; the scores from `first` on are kept up to date.
+  // Visits the p-th of the block's `size` instances; the scores from `first` on are kept up to date.
   virtual void visit(int64_t i, int64_t p, int64_t first, int64_t size, bool estimate) = 0;
 
-  // Whether the lane has ended, from the true gap.
+  // Works out the true gap, and whether the lane has ended.
   void check(T estimate) {
     evaluate();
     const T gap = args_.gap[lane_], primal = args_.primal[lane_];
     int32_t& status = args_.status[lane_];
     if (args_.epochs[lane_] >= args_.max_epochs) status = kMaxSteps;
-    // Below 0 by more than rounding it is that of dual variables outside of the set (solvers/_accuracy.py).
+    // A gap below 0 by more than rounding is that of dual variables outside of the set (solvers/_accuracy.py).
     const T rounding = std::sqrt(std::sqrt(std::numeric_limits<T>::epsilon()));
     if (gap <= args_.tolerance * primal && gap >= -rounding * primal) status = kConverged;
     if (!(std::isfinite(gap) && std::isfinite(primal))) status = kNonFinite;
@@ -170,14 +170,14 @@ class Lane {
     }
   }
 
-  // Products of a vector register in a visit, about: its scores, and passes over its classes.
+  // The work of a visit, about, in products of a vector register: its scores, and kVisit passes over its classes.
   static constexpr int64_t kVisit = 20;
   int64_t work_of_a_visit() const {
     const int64_t row = args_.features == kCsrFeatures ? args_.csr.offset[n_] / n_ + 1 : args_.columns;
     return (row + kVisit) * padded_ / kWide<T> + 1;
   }
 
-  // h and whether the scores are finite
+  // Works out h; returns whether the scores are finite.
   bool margins(int64_t i, int64_t p) {
     const int64_t y = args_.y[i];
     const T* z = Z_.get();
@@ -197,8 +197,8 @@ class Lane {
     return T(total(zero)) == 0;
   }
 
-  // Makes all of b but its largest entries, as many as there are slots, -inf. Equal ones, of which the
-  // first visits have many, are taken from a class on that differs from instance to instance.
+  // Makes all of b -inf except its largest entries, as many as there are slots. The first visits have many equal
+  // entries: those that stay are taken from a class on that differs from instance to instance.
   void keep_largest(int64_t i) {
     T* b = b_.get();
     double* work = work_.get();
@@ -216,8 +216,8 @@ class Lane {
     }
   }
 
-  // Takes x to next, where that is more than rounding. The entries can be far below the bound of the set,
-  // where the rows of features are long or k is large.
+  // Takes x to next, where they differ by more than the rounding of the largest entry. The entries can be far below the
+  // bound of the set, where the rows of features are long or k is large.
   void change(int64_t i, int64_t p, int64_t first, int64_t size) {
     constexpr int N = kWide<T>;
     T *x = x_.get(), *next = next_.get(), *change = changes_.get() + p * padded_;
@@ -411,7 +411,7 @@ std::unique_ptr<Lane<T>> lane_of(const InstanceDualArgs<T>& args, int64_t lane, 
   }
 }
 
-// What the gap of lanes is worked out from; nothing of it is changed.
+// The arguments of instance_gap as those of instance_dual; nothing that is read is changed.
 template <class T>
 InstanceDualArgs<T> for_reading(const InstanceGapArgs<T>& args) {
   InstanceDualArgs<T> all{};

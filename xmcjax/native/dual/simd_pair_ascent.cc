@@ -4,9 +4,9 @@
 //
 // Of the m - 1 variables of an instance few end above zero. A pass over everything at fixed weights,
 // panel by panel, gives each instance the list of the classes that matter to it: α_ic > 0, or a gain
-// close to where it would begin to grow. Sweeps between such passes visit those only. So the passes
-// over everything cost one product X W, whose violation and gap they know exactly, and the sweeps
-// touch the weights of a few classes.
+// close to where it would begin to grow. Sweeps between such passes visit only the classes on the lists.
+// So a pass over everything costs one product X W, and knows the violation and the gap exactly, and a
+// sweep touches the weights of a few classes.
 //
 // Threads play bundles of classes against each other by the schedule of the paper (Algorithm 5, with bundles in the
 // place of classes): a match of two bundles visits the instances of both, those only that have classes of the other
@@ -26,14 +26,14 @@
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-// Classes an instance begins with, and those that one pass may add: fewer as long as a violation exceeds
-// kFar, because what the weights of today suggest may not matter tomorrow. As many as stand at C may always
-// join: where C is small most variables end there, and those on the list cannot take the place of others.
+// kFirst: classes that an instance begins with. kSome, kMost: classes that one pass may add, kSome as long as a
+// violation exceeds kFar, because early weights may suggest classes that do not matter later. As many as stand at C may
+// always join: where C is small most variables end there, and classes on the list cannot take the place of others.
 constexpr int kFirst = 16, kSome = 32, kMost = 256;
 constexpr double kFar = 0.1;
 // Instances that it takes to keep threads busy.
 constexpr int64_t kWorth = 1000;
-// Variables inside their bounds that are many for an instance, and the share of such instances that is.
+// An instance with more than kTogether variables inside their bounds has many; kMany: see matched().
 constexpr int64_t kTogether = 6;
 constexpr double kMany = 0.4;
 
@@ -192,12 +192,12 @@ class PairAscent final : public Driver<T, RowAscent> {
   // What a visit costs beside the products of its row with panels, in entries of the row.
   static constexpr int64_t kVisit = 40;
 
-  // Of a visit, at most, in products of a vector register.
+  // The work of a visit, at most, in products of a vector register.
   int64_t work(int32_t i) const {
     return kVisit + (X_.offset[i + 1] - X_.offset[i]) * (1 + int64_t(at_[i].list.size()));
   }
 
-  // Parts of a sweep that take as long as each other: places wait for the slowest.
+  // Cuts a sweep into parts that take equally long: places wait for the slowest part.
   void cut(int64_t parts) {
     int64_t all = 0, done = 0, part = 0;
     for (const int32_t i : active_) all += work(i);
@@ -209,15 +209,16 @@ class PairAscent final : public Driver<T, RowAscent> {
     }
   }
 
-  // Whether threads play matches in a sweep. Not where many instances have many variables inside their bounds: these are
-  // bound together by their sum and by w_y, and come to rest in tens of sweeps if each match has a few of them.
+  // Whether threads play matches in a sweep. Not where more than the share kMany of the instances has many variables
+  // inside their bounds: these are bound together by their sum and by w_y, and it takes tens of sweeps for them to come
+  // to rest if each match has a few of them.
   bool matched() {
     if (!plan_.matches() || int64_t(active_.size()) < kWorth) return false;
     if (!planned_) plan();
     return !bound_together_;
   }
 
-  // Who visits whom until the lists grow again.
+  // Plans which match visits which instances, until the lists grow again.
   void plan() {
     const auto many = [&](int32_t i) { return at_[i].inside(C_) > kTogether; };
     bound_together_ = double(std::count_if(rows_.begin(), rows_.end(), many)) > kMany * double(rows_.size());
@@ -227,7 +228,7 @@ class PairAscent final : public Driver<T, RowAscent> {
     parallel(int64_t(active_.size()), kPart, threads_, [&](int64_t first, int64_t last) {
       for (int64_t k = first; k < last; ++k) {
         const int32_t i = active_[k];
-        Whereabouts here{i, bundles_.of(at_[i].y), 0, 1};  // cost: panels, then the numbers that they take
+        Whereabouts here{i, bundles_.of(at_[i].y), 0, 1};  // cost: first panels, then the work of a visit
         int64_t panel = -1;
         for (const Entry& e : at_[i].list) {
           here.cost += e.c / N != panel;
@@ -267,7 +268,7 @@ class PairAscent final : public Driver<T, RowAscent> {
   // Whether this place has the row.
   bool own(int64_t i) const { return has_.empty() || has_[y_[i]]; }
 
-  // P of some rows whose gains are all 1, which of rows of zeros is D as well.
+  // P of some rows whose gains are all 1; for rows of zeros D is the same.
   double at_zero(size_t rows) const { return double(rows) * double(C_) * double(form_.driven()); }
   Assessment rows_of_zeros() const {
     size_t all = 0;
@@ -292,8 +293,8 @@ class PairAscent final : public Driver<T, RowAscent> {
     return all;
   }
 
-  // At fixed weights, panel by panel, over some classes: the gains of the entries of the lists of rows
-  // first .. last-1, and the classes that join them. Lists lose what no longer matters.
+  // Works out, at fixed weights and panel by panel over some classes, the gains of the entries of the lists of rows
+  // first .. last-1, and the classes that join the lists. Lists lose what no longer matters.
   void refresh(const int32_t* first, const int32_t* last, Classes classes) {
     const size_t most = worst_ > kFar ? kSome : kMost;
     const int64_t rows = last - first;
@@ -391,7 +392,7 @@ class PairAscent final : public Driver<T, RowAscent> {
     fetch_visits(X_, at_.data(), W_, k, count, row);
   }
 
-  // Makes the variables of the list optimal; the violation before.
+  // Makes the variables of the list optimal; returns the violation before.
   T visit(int32_t i, T tolerance, Scratch& scratch) {
     Instance& at = at_[i];
     if (at.list.empty()) return 0;
@@ -400,7 +401,7 @@ class PairAscent final : public Driver<T, RowAscent> {
     return violation;
   }
 
-  // The same for those of the classes in `lower` or in `upper`, which is the same or above it, the others being fixed.
+  // visit() for the variables of classes in `lower` or in `upper`, which is lower or lies above it; others are fixed.
   T visit_some(int32_t i, Classes lower, Classes upper, T tolerance, Scratch& scratch) {
     Instance& at = at_[i];
     const Stretch low = at.stretch(lower), high = at.stretch(upper);
@@ -428,7 +429,7 @@ class PairAscent final : public Driver<T, RowAscent> {
     return violation;
   }
 
-  // The block of the entries, and W; whether anything changed.
+  // Solves the block of the entries, and moves W or notes the moves; whether anything changed.
   bool solve(int32_t i, Stretch list, Scratch& scratch) {
     const int64_t count = list.size();
     // the visit of instance_sets.h: b = g / k + a + 1ᵀa
@@ -457,7 +458,7 @@ class PairAscent final : public Driver<T, RowAscent> {
   // Of several places: the classes whose rows this one has, and those whose weights it moves; empty for all.
   std::vector<int8_t> has_, moved_;
   std::vector<Instance> at_;
-  Bundles bundles_;  // of threads
+  Bundles bundles_;  // that threads play
   BundlePlan plan_;
   bool planned_ = false, bound_together_ = false;
   double planned_share_ = 1;  // of the instances in the plan

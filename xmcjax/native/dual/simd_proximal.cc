@@ -2,7 +2,7 @@
 // the weights: the method of solvers/multiclass_dual/_proximal.py, in double, with the Newton systems
 // solved by factorisation where they are small.
 //
-// Everything about an instance is a row of `width` numbers, a class each, padded to whole vectors. Where
+// Everything about an instance is a row of `width` numbers, one per class, padded to whole vectors. Where
 // there is no dual variable the gain is -inf, which every projection sends to 0. For Crammer-Singer
 // the variables are those of the simplex, with the slack in the place of the true class.
 #include <algorithm>
@@ -49,7 +49,7 @@ class Proximal final : public MulticlassProximal {
   Assessment step(double tolerance, int64_t most) override {
     if (!(sigma_ > 0)) {
       here_ = certify();
-      // the first step is to bring the violation to a third of the margin, or of what it is
+      // the first step is to bring the violation to a third of the margin 1, or of itself where it is smaller
       sigma_ = 3 * mean_cost() / std::min(1.0, std::max(here_.violation, 1e-12));
     }
     const int64_t newton = minimise(tolerance, std::min(most, kMaxNewton));
@@ -168,7 +168,7 @@ class Proximal final : public MulticlassProximal {
     }
   }
 
-  // Of one against the rest, and of all formulations where C is one number.
+  // The upper bound of the variables of row i; rows differ only for one-vs-rest with a C of each row.
   double upper(int64_t i) const { return cost_ ? cost_[i] : upper_; }
   double mean_cost() const { return cost_ ? std::accumulate(cost_, cost_ + X_.n, 0.0) / double(X_.n) : C_; }
 
@@ -260,8 +260,8 @@ class Proximal final : public MulticlassProximal {
     }
   }
 
-  // t in (0, 1] where the monotone ψ' is at most half as large as its `start` < 0, or 1 if it is still
-  // negative there; 0 for none.
+  // t in (0, 1] where the monotone ψ' is at most half as large as `start` < 0, its value at 0; 1 where ψ' is
+  // still negative there; 0 for none.
   double search(double WD, double DD, double start) {
     if (!(start < 0)) return 0;
     double low = 0, low_value = start, high = 1, t = 1, value = derivative(1, WD, DD);
@@ -284,7 +284,7 @@ class Proximal final : public MulticlassProximal {
 
   // --- the Newton system H D = -∇ψ, H = I + Σ over the variables inside the set
 
-  // Adds s x xᵀ to block (b, c) of a matrix of classes of features, the lower triangle where b = c.
+  // Adds s x xᵀ to a block of a matrix of classes of features; of a block on the diagonal, to its lower triangle.
   void add_square(int64_t i, double s, double* block, int64_t stride, bool triangle) const {
     const Poll poll;
     for (int64_t p = X_.offset[i]; p < X_.offset[i + 1]; ++p) {
@@ -455,7 +455,7 @@ class Proximal final : public MulticlassProximal {
   const Csr<double> X_;
   const bool wide_;  // whether weights are asked for in double
   const int32_t* y_;
-  const int64_t m_, width_, stride_;  // of a row of classes; of a feature, which of one class needs no more
+  const int64_t m_, width_, stride_;  // stride_: width_ of a row of W, or 1 for one class
   const Formulation form_;
   const double C_, upper_, ridge_;
   const double* const cost_;  // C of each row; null where it is C_

@@ -1,5 +1,5 @@
 // The multi-label SVM by dual coordinate ascent: every label of a row is to stand above all others (solvers/
-// multiclass_dual/_ranking.py). With one label a row it is the SVM of Crammer and Singer.
+// multiclass_dual/_ranking.py). With one label per row it is the SVM of Crammer and Singer.
 //
 // For labels Y_i of row i, the others being N_i, and scores z = W x_i,
 //
@@ -8,9 +8,9 @@
 //
 // Ascent alternates between looks at all rows and sweeps over some. A look works out the scores of as many labels as
 // fill a vector in one pass over the features, and finds for each row the labels of N that violate its constraints
-// most. Sweeps visit the rows with most of the gap in random order, and make the variables of a row in Y, in those
-// labels and in the labels of N that have one, optimal together: with q = ‖x‖² they are the point of the set that is
-// nearest to b = a + (y/2 - z)/q, y = ±1. Without the bound on s that is
+// most. Sweeps visit the rows with most of the gap in random order. A visit makes several variables of a row optimal
+// together: those of Y, of the labels that the look found, and of the labels of N that have a variable. With q = ‖x‖²
+// they are the point of the set that is nearest to b = a + (y/2 - z)/q, y = ±1. Without the bound on s that point is
 //
 //   a_Y = max(b - t, 0),  a_N = min(b - t, 0)  with the t for which they sum to 0;
 //
@@ -35,8 +35,8 @@ namespace {
 // Labels of N that a look finds for a row at most.
 constexpr int kFound = 8;
 
-// A variable of a visit: b, less what all of Y or all of N have in common, and what it becomes. Where ‖x‖² is small that
-// is larger than C by so much that sums would lose the rest.
+// A variable of a visit. b: less the part that all of Y or all of N have in common; where ‖x‖² is small that part is so
+// much larger than C that sums would lose the rest. a: what the variable becomes.
 struct Variable {
   double b, a;
   bool own;  // of Y
@@ -46,7 +46,7 @@ struct Variable {
 double simplex_threshold(const std::vector<Variable>& row, bool own, double C) {
   const double sign = own ? 1 : -1;
   double t = -std::numeric_limits<double>::infinity();
-  for (size_t left = row.size() + 1;;) {  // of sign b; it ascends, and what is below it never comes back
+  for (size_t left = row.size() + 1;;) {  // t ascends: a sign b below it never comes back
     double sum = -C;
     size_t count = 0;
     for (const Variable& v : row)
@@ -56,7 +56,7 @@ double simplex_threshold(const std::vector<Variable>& row, bool own, double C) {
   }
 }
 
-// Puts the point of the set that is nearest to b into a; what N has in common is less than that of Y by `apart`.
+// Puts the point of the set that is nearest to b into a; the common part of N is less than that of Y by `apart`.
 void nearest(std::vector<Variable>& row, double apart, double C) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const auto at = [apart](const Variable& v) { return v.own ? v.b : v.b - apart; };
@@ -87,7 +87,7 @@ void nearest(std::vector<Variable>& row, double apart, double C) {
   double s = 0;
   for (const Variable& v : row)
     if (v.own) s += std::max(v.b - t, 0.0);
-  double above = t, below = t + apart;  // thresholds of b as it stands
+  double above = t, below = t + apart;  // thresholds of Variable::b, for Y and for N
   if (s > C) above = simplex_threshold(row, true, C), below = simplex_threshold(row, false, C);
   for (Variable& v : row) v.a = v.own ? std::max(v.b - above, 0.0) : std::min(v.b - below, 0.0);
 }
@@ -120,7 +120,7 @@ class RankingAscent final : public MulticlassAdvancing {
     const double until = passes_ + passes;
     while (true) {
       const T small = look(tolerance, shrink);
-      // a gap that is no number ends it too, and one that rounding keeps up
+      // a gap that is NaN ends it too, and a gap that rounding keeps from falling
       const bool running = gap_ > tolerance * primal_ && !list_.empty() &&
                            passes_ - since_ <= std::max(kIdlePasses<T>, passes_ / 2);
       if (!running || passes_ >= until)
@@ -158,7 +158,7 @@ class RankingAscent final : public MulticlassAdvancing {
         const T a = T(value[p]);
         while (q < first_[i + 1] && label_[q] < c) ++q;
         const bool own = q < first_[i + 1] && label_[q] == c;
-        if (a == 0 || own != (a > 0)) continue;  // of other labels than the row has
+        if (a == 0 || own != (a > 0)) continue;  // α of a row with other labels
         if (own) own_[q] = a;
         else others_[i].push_back({c, a});
         rows_.add(i, a, weights(c));
@@ -187,7 +187,7 @@ class RankingAscent final : public MulticlassAdvancing {
       if (e.a != 0) f(e.c, e.a);
   }
 
-  // Where no pass was made. A row of zeros has the loss C whatever W is: any s = C is best.
+  // The state before the first pass. A row of zeros has the loss C whatever W is: any s = C is best.
   void begin() {
     passes_ = since_ = 0;
     least_ = std::numeric_limits<double>::infinity();
@@ -200,7 +200,7 @@ class RankingAscent final : public MulticlassAdvancing {
     }
   }
 
-  // Gives a row entries of some labels of N: with W = 0 none violates more than another.
+  // Gives a row entries of some random labels of N: with W = 0 no label violates more than another.
   void any(int64_t i) {
     int64_t c = random_.below(m_);
     for (int64_t left = m_; left > 0 && others_[i].size() < size_t(kFound);
@@ -209,10 +209,10 @@ class RankingAscent final : public MulticlassAdvancing {
         others_[i].push_back({int32_t(c), T(0)});
   }
 
-  // Of a row at the W that stands, over Y and the labels of N that it has entries of.
+  // What a look sees of a row at the present W, over Y and the labels of N that it has entries of.
   struct Seen {
     T least, most;  // of z: min over Y, max over the entries of N
-    T low, high;  // min over N with a < 0, max over Y with a > 0
+    T low, high;  // of z too: min over N with a < 0, max over Y with a > 0
     double s, inner;  // Σ_Y a, ⟨a, z⟩
   };
   Seen seen(int64_t i) const {
@@ -235,8 +235,8 @@ class RankingAscent final : public MulticlassAdvancing {
     return at;
   }
 
-  // Objectives and violation at the W that stands; for each row the labels of N that violate most; and the list of
-  // rows for the sweeps to come. Returns the part of the gap that a row has to have for it.
+  // Works out the objectives and the violation at the present W, for each row the labels of N that violate most, and
+  // the list of rows for the sweeps to come. Returns the part of the gap that a row on the list exceeds.
   T look(double tolerance, bool shrink) {
     std::vector<Seen> all(n_);
     Array<T> floor(padded_, std::numeric_limits<T>::infinity()), most(padded_, -floor[0]);
@@ -251,7 +251,7 @@ class RankingAscent final : public MulticlassAdvancing {
           others.erase(std::remove_if(others.begin(), others.end(), [](const Entry& e) { return e.a == 0; }),
                        others.end());
         all[i] = seen(i);
-        // A label whose score is above these could change something.
+        // Only a label whose score is above this could change something.
         floor[i] = all[i].s > 0 ? all[i].low : all[i].least - 1;
       }
     });
@@ -426,7 +426,7 @@ class RankingAscent final : public MulticlassAdvancing {
   std::vector<Variable> variable_;
   std::vector<std::unique_ptr<Scores>> scores_;
   double passes_ = 0, left_out_ = 0, primal_ = 0, gap_ = 0, violation_ = 0;
-  double least_ = 0, since_ = 0;  // of the gap, after so many passes
+  double least_ = 0, since_ = 0;  // the gap when it last fell by a tenth, and the passes made then
 };
 
 }  // namespace

@@ -6,18 +6,19 @@
 //
 //   P - D = Σ_i C_i φ(h_i) - α_i h_i + ½ ρ_i α_i²,   h_i = 1 - s_i ⟨w, x_i⟩,   w = Σ_i s_i α_i x_i,   s_i = ±1,
 //
-// none of which is negative. Sweeps then visit the rows with most of it, in random order and one label at a time, so
-// that its weights stay in the cache, until little of it is left; what the others have gained shows the next look. A
-// label whose gap is small enough makes room for the next one.
+// none of which is negative. Sweeps then visit the rows with most of the gap, in random order and one label at a time,
+// so that the label's weights stay in the cache, until little of the gap of these rows is left; the next look shows
+// what the other rows have gained. A label whose gap is small enough makes room for the next one.
 //
 // With many labels a row has few of them and is negative in all others. The background is the SVM of which all rows are
-// negative: a label starts from its dual variables, but for its own rows, and has to find only the difference. Where the
-// rows without it weigh less than 1 it starts from so much of them. What is kept of its dual variables is where they
-// differ from those that it starts from.
+// negative. A label starts from the dual variables of the background, except in its own rows, and has to find only the
+// difference. Where the rows without the label have a weight below 1, it starts from so much of these dual variables.
+// Of its own dual variables only those are kept that differ from what it starts from.
 //
-// A bias without a penalty, of a feature of one value, has a centre instead, from which its weight u differs by what the
-// dual variables say: P has ½ (u - centre)², and the parts of the gap above are the same. The centre moves to u, and u as
-// far again, where the rows have little of the gap beside what is left of Σ_i s_i α_i = 0 (the method of multipliers).
+// A bias without a penalty, whose feature has one value, has a centre instead: P has ½ (u - centre)² of its weight u,
+// the dual variables say by how much u differs from the centre, and the parts of the gap above are the same. Where the
+// rows have little of the gap beside what is left of Σ_i s_i α_i = 0, the centre moves to u, and u moves as far again
+// (the method of multipliers).
 //
 // Hsieh, Chang, Lin, Keerthi and Sundararajan, "A dual coordinate descent method for large-scale linear SVM", 2008.
 #include <algorithm>
@@ -32,16 +33,16 @@
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-// What a look counts as, in passes: that of a panel, shared by its labels.
+// What a look counts as, in passes of a label: the labels of a panel share its pass over the features.
 constexpr double kLook = 0.125;
-// Labels from which on there is a background; its gap, relative to that of the labels, and passes at most, or as many
-// as there are labels: they cost what one pass of all labels does.
+// kMany: labels from which on there is a background. kBackgroundGap: its tolerance, relative to that of the labels.
+// kBackgroundPasses: its passes at most, or as many as there are labels if these are more: they cost one pass of all.
 constexpr int64_t kMany = 8;
 constexpr double kBackgroundGap = 0.25, kBackgroundPasses = 100;
-// Of the gap that a free bias adds, what rows may have when its centre moves.
+// The centre of a free bias moves once the gap of the rows is at most this part of the gap that the bias adds.
 constexpr double kMoves = 0.1;
 
-// Of the loss of a row, with its cost C_i; of numbers or of vectors.
+// The hinge loss of a row with the cost C_i, or the squared one; for numbers or vectors.
 template <class T, bool squared>
 struct Hinge {
   template <class V>
@@ -58,7 +59,7 @@ struct Hinge {
     const V lost = maximum(h, V{});
     return squared ? lost * lost : lost;
   }
-  // Of a variable, to where its slope would be 0, with 1 / ‖x‖²: (h - ρ α) / (‖x‖² + ρ).
+  // The step of a variable to where its slope would be 0: (h - ρ α) / (‖x‖² + ρ). `inverse` is 1 / ‖x‖².
   T step(T h, T a, T cost, T inverse) const {
     if (!squared) return h * inverse;
     const T rho = ridge(cost);
@@ -68,7 +69,7 @@ struct Hinge {
   template <class V>
   V part(V h, V a, V cost) const {
     if (!squared) return select(h > 0, (cost - a) * h, -a * h);
-    // ½ ρ (2C h - α)², or with h <= 0 what is left of it
+    // ½ ρ (2C h - α)², or where h <= 0 the gap without a loss, α (½ ρ α - h)
     const V half = ridge(cost) / 2, off = (cost + cost) * h - a;
     return select(h > 0, half * off * off, a * (half * a - h));
   }
@@ -168,9 +169,10 @@ class SeparateAscent final : public MulticlassSeparate {
     bool begun = false, running = true;
     double primal = 0, gap = std::numeric_limits<double>::infinity(), violation = 0;
     T centre = 0;  // of a free bias
-    double of_bias = 0;  // of the gap, what it adds
+    double of_bias = 0;  // what the free bias adds to the gap
     double passes = 0, left_out = 0;  // passes made; share of the rows that the last sweep left out
-    double least = std::numeric_limits<double>::infinity(), since = 0;  // of the gap, after so many passes
+    // the gap when it last fell by a tenth, and the passes made then
+    double least = std::numeric_limits<double>::infinity(), since = 0;
     std::vector<int32_t> index;  // where its dual variables differ from those that it starts from, ascending
     std::vector<T> value;
   };
@@ -187,7 +189,7 @@ class SeparateAscent final : public MulticlassSeparate {
     Zeros<T> w, alpha;
     Zeros<int8_t> sign;  // s_i
     Zeros<T> z;
-    Zeros<T> part;  // of the gap, of the label that is looked at
+    Zeros<T> part;  // each row's part of the gap of the label that is looked at
     typename Rows::Scratch rest;
     std::vector<int32_t> list;
   };
@@ -196,7 +198,8 @@ class SeparateAscent final : public MulticlassSeparate {
   Label& of(int64_t c) { return label_[c + 1]; }
   const Label& of(int64_t c) const { return label_[c + 1]; }
   T* weights(int64_t c) const { return W_.get() + (c + 1) * width_; }
-  // Factors of the weights of rows with a label and without it, and of the dual variables of the background.
+  // Factors of a label: positive() and negative() of the weights of rows with it and without it, share() of the dual
+  // variables of the background.
   T positive(int64_t c) const { return T(c == kBackground ? 1 : positive_[c]); }
   T negative(int64_t c) const { return T(c == kBackground ? 1 : negative_[c]); }
   T share(int64_t c) const { return std::min(negative(c), T(1)); }
@@ -207,7 +210,7 @@ class SeparateAscent final : public MulticlassSeparate {
     for (int64_t p = own_first_[c]; p < own_first_[c + 1]; ++p) f(own_[p]);
   }
   // f(i, a) for all rows, with the dual variables from which a label starts. A row of zeros keeps its own for ever:
-  // h = 1, where φ has the slope of C_i, of 2C_i where it is squared.
+  // there h = 1, where C_i φ has the slope C_i, or 2C_i if φ is squared.
   template <class F>
   void start(int64_t c, F&& f) const {
     const int64_t last = c == kBackground ? 0 : own_first_[c + 1];
@@ -253,7 +256,7 @@ class SeparateAscent final : public MulticlassSeparate {
       for (int64_t s = count; s-- > 0;) {
         const T small = squared_ ? look<true>(c[s], slots, s, goal) : look<false>(c[s], slots, s, goal);
         Label& one = of(c[s]);
-        // a gap that is no number ends it too, and one that rounding keeps up
+        // a gap that is NaN ends it too, and a gap that rounding keeps from falling
         const bool moves = one.of_bias > 0 && one.gap - one.of_bias <= kMoves * one.of_bias;
         one.running = one.gap > goal.tolerance * one.primal && (moves || !slots.list.empty()) &&
                       one.passes - one.since <= std::max(kIdlePasses<T>, one.passes / 2);
@@ -269,7 +272,7 @@ class SeparateAscent final : public MulticlassSeparate {
           continue;
         }
         end(c[s], slots, s);
-        // the last slot takes its place
+        // the last slot takes the place of this one
         const int64_t other = int64_t(c.size()) - 1;
         if (s != other) {
           std::copy_n(slots.w.get() + other * width_, width_, slots.w.get() + s * width_);
@@ -301,7 +304,7 @@ class SeparateAscent final : public MulticlassSeparate {
     one.begun = true;
   }
 
-  // Takes it out.
+  // Takes a label out of its slot.
   void end(int64_t c, Slots& slots, int64_t slot) {
     Label& one = of(c);
     const T* alpha = slots.alpha.get() + slot * padded_;
@@ -312,8 +315,8 @@ class SeparateAscent final : public MulticlassSeparate {
     });
   }
 
-  // Objectives and violation of a label at its scores, and the list of rows for the sweeps to come. Returns the part
-  // of the gap that a row has to have for it.
+  // Works out the objectives and the violation of a label at its scores, and the list of rows for the sweeps to come.
+  // Returns the part of the gap that a row on the list exceeds.
   template <bool squared>
   T look(int64_t c, Slots& slots, int64_t slot, const Goal& goal) {
     constexpr int K = kWide<T>;
@@ -352,7 +355,7 @@ class SeparateAscent final : public MulticlassSeparate {
     one.of_bias = 0;
     if (free_) {
       const double u = double(slots.w.get()[slot * width_ + d_ - 1]), off = u - double(one.centre);
-      // of α that are cut to Σ s α = 0, the dual is less by about |off u|
+      // if α were cut to Σ s α = 0, the dual objective would be less by about |off u|
       norm2 -= u * u, one.of_bias = std::abs(off) * (std::abs(off) + std::abs(u));
       gap += one.of_bias;
     }
@@ -419,7 +422,7 @@ class SeparateAscent final : public MulticlassSeparate {
   const std::vector<int64_t> own_first_;  // the rows of each label
   const std::vector<int32_t> own_;
   const std::vector<double> positive_, negative_;  // weights of the rows with each label and without it
-  const int64_t of_;  // labels of the problem that these are some of
+  const int64_t of_;  // labels of the whole problem, to which these belong
   const Csr<T> X_;
   const Rows rows_;
   Zeros<T> cost_, inverse_, background_;  // C of the rows, 1 / ‖x_i‖², and α of the background

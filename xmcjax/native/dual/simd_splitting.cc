@@ -4,11 +4,11 @@
 //   α⁺ = clip(A + ρ (1 + X W), 0, C),  O = centred(Xᵀ α⁺),  Δ = K⁻¹ (W + 2 O - V),  K = I + ρ XᵀX,
 //   W -= κ Δ,  A += κ (α⁺ - A),  V += κ (O - V)
 //
-// Centring takes the mean over the classes away, and K is the same for all of them: O and V stay as they are, and their
-// means are vectors of their own. With the row's last mean s_i taken from α⁺ first, which centring takes away anyhow, O
-// is a sum of small terms; it is summed in double.
+// Centring subtracts the mean over the classes, and K is the same for all classes: O and V are kept without centring,
+// and their means as vectors of their own. The last mean s_i of a row is subtracted from its α⁺ first, which centring
+// takes away anyhow: O is then a sum of small terms. It is summed in double.
 //
-// K⁻¹ goes by one of two forms, each with a dense system that the caller solves in between. By features, K = L (I ⊕ S) Lᵀ
+// K⁻¹ has one of two forms, each with a dense system that the caller solves in between. By features, K = L (I ⊕ S) Lᵀ
 // of gram_factor.h: forward through L, S⁻¹, back through Lᵀ. By rows, K⁻¹ = I - ρ Xᵀ (I + ρ XXᵀ)⁻¹ X.
 #include <algorithm>
 #include <cstring>
@@ -28,11 +28,11 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
   using Base = Driver<T, MulticlassSplitting>;
   using Base::C_, Base::m_, Base::norm2_, Base::threads_, Base::X_, Base::y_;
   static constexpr int N = kLanes<T>, D = kLanes<double>;
-  // Sums over classes are put together from so many parts at most, whatever the threads.
+  // Sums over classes are put together from at most so many parts, whatever the number of threads.
   static constexpr int64_t kParts = 16;
-  // Numbers after which a sum goes into a double.
+  // Numbers of a sum in T, which then goes into a double.
   static constexpr int64_t kSome = 64;
-  // Rows, and entries and columns of a factor, before which what belongs to them is fetched: a tile is as large as a cache.
+  // How far ahead numbers are fetched, in rows, and in entries and columns of a factor: a tile is as large as a cache.
   static constexpr int64_t kAhead = 4, kEntriesAhead = 16, kColumnsAhead = 8;
   using V = Vec<T>;
 
@@ -61,7 +61,7 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
   bool factors() const override { return factor_ != nullptr; }
   int64_t size() const override { return factor_ ? factor_->dense() : X_.n; }
 
-  // ‖α‖² and ‖X W‖² with V and W of α.
+  // Makes V and W from α; returns ‖α‖² and ‖X W‖².
   Begun begin() override {
     Begun found{0, 0};
     std::vector<double> sums(X_.n, 0.0);
@@ -104,7 +104,8 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
     return found;
   }
 
-  // α⁺ and the numbers of W and α⁺; moves A and V, and leaves in `right` [size, m] the dense system's right-hand side.
+  // Works out α⁺; returns the numbers of W and α⁺. Moves A and V, and leaves the dense system's right-hand side,
+  // [size, m], in `into`.
   Looked look(double rho, double relaxed, bool keep, void* into) override {
     const T r = T(rho), k = T(relaxed);
     T* right = static_cast<T*>(into);
@@ -131,7 +132,7 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
     return found;
   }
 
-  // W -= κ Δ, of the solution of the dense system; ‖Δ‖² and, by features, ‖·‖² of what went forward through L₁.
+  // W -= κ Δ, from the solution of the dense system; ‖Δ‖² and, by features, ‖·‖² of what went forward through L₁.
   Moved move(double rho, double relaxed, const void* from) override {
     const T r = T(rho), k = T(relaxed);
     const T* solution = static_cast<const T*>(from);
@@ -202,7 +203,7 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
     }
   }
 
-  // α⁺ of a tile of classes, A, O and the sums over rows
+  // Works out α⁺ of a tile of classes, moves A, and adds to O and to the sums over rows.
   void gains(Part& part, int64_t t, T rho, T relaxed, bool keep, double* O) {
     const T* W = W_.get() + t * X_.d * N;
     T *A = A_.get() + t * X_.n * N, *kept = new_.get() + t * X_.n * N;
@@ -286,13 +287,14 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
     for (int64_t k = 0; k < L.dense(); ++k)
       put(load(R + L.order()[L.sparse() + k] * N), right + k * m_ + c, count);
   }
-  // What a column of L begins with.
+  // Fetches what column s of L begins with.
   void fetch_column(int64_t s, const T* R) const {
     if (s >= 0 && s < factor_->sparse()) __builtin_prefetch(R + factor_->order()[s] * N, 1);
   }
   static void put(V v, T* out, int64_t count) { std::memcpy(out, &v, count * sizeof(T)); }
 
-  // The means of O, which are those of V too in time, and of R; then the mean of R as R goes forward.
+  // take_means(): the means of O, V and R over the classes. without_mean(): takes the mean of R forward as R goes, and
+  // subtracts it from the right-hand side.
   void take_means(double relaxed) {
     latest_.assign(X_.d, 0.0);
     for (const Part& part : all_)
@@ -380,7 +382,7 @@ class Splitting final : public Driver<T, MulticlassSplitting> {
   const int64_t tiles_;
   Zeros<T> W_, best_W_, V_, R_;  // [tiles, d, N]
   Zeros<T> A_, new_, best_;  // [tiles, n, N]
-  std::vector<double> mean_, shift_;  // [d], of V, and of R
+  std::vector<double> mean_, shift_;  // [d], means of V and of R
   std::vector<double> latest_;  // of O
   std::vector<double> rows_mean_;  // [n], of the last α⁺
   const int64_t parts_;

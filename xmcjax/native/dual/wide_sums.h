@@ -40,7 +40,7 @@ inline double sum_of(const double* wide) {
   for (int first = 0; first < count; first += kLanes<double>) sum += load(wide + first);
   return sum_of_lanes<double>(sum);
 }
-// That of a vector of T, by registers, which is faster than sum_of_lanes.
+// The sum of a vector of T, by registers, which is faster than sum_of_lanes.
 template <class T>
 inline double total_of(const Vec<T>& v) {
   double sum = 0;
