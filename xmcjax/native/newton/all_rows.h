@@ -1,6 +1,6 @@
-// The sums of a plane search over all rows, of a register of lanes or of one lane. A register of lanes has a row
-// of each, a register of one lane so many rows of it: a lane alone is not worked on with those that are not there.
-// Both add the same numbers in the same order, so that a sum does not depend on how it was made.
+// The sums of a plane search over all rows, for a register of lanes or for one lane. A register holds one row of each
+// of its lanes, or, for a lane alone, several rows of it, so that no work goes into lanes that are not searched. Both
+// forms add the same numbers in the same order, so that a sum does not depend on the form.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace xmcjax::XMCJAX_ISA {
 constexpr int64_t kRowsOfSum = 256;
 constexpr int kPlaneSums = 6;
 
-// A register as it is, of which the compiler does not know that it is a product: it would make one of a product and
-// the sum that it goes into.
+// A register unchanged, of which the compiler no longer knows that it is a product: it would fuse the product with the
+// sum that it goes into.
 template <class W>
 XMCJAX_INLINE W rounded(W v) {
 #if defined(__AVX512F__)
@@ -41,8 +41,8 @@ XMCJAX_INLINE W loss_before(const Loss& loss, W z, W y, W c) {
   return rounded(value * c);
 }
 
-// What rows add to PlaneSums, in its order, at a point where their scores are z + t m + β + o: rounded, because a
-// product that is made where it is added would not be.
+// What rows add to PlaneSums, in its order, at a point where their scores are z + t m + β + o. The terms are rounded,
+// because a product that is fused with a sum would not be.
 template <class W, class Loss>
 XMCJAX_INLINE void plane_terms(const Loss& loss, W at, W m, W y, W c, W before, W (&terms)[kPlaneSums]) {
   W value, slope, curvature;

@@ -1,6 +1,6 @@
 // The Newton systems of the lanes of a block whose active rows are many, solved together by conjugate
-// gradients: the lanes that still need a product lie side by side, in as few numbers as hold them, from
-// whatever tile they are.
+// gradients: the lanes that still need a product lie side by side, whichever of the two tiles they are from,
+// in vectors as narrow as can hold them.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct ActiveRows {
 };
 
 #if defined(__AVX512F__)
-// Of two vectors one behind the other, the elements of these numbers.
+// The elements with these numbers of two vectors, counted through the first and on through the second.
 inline Vec<float> pick(Vec<float> first, Vec<float> second, IntVec<float> numbers) {
   Vec<float> v;
   reinterpret_cast<__m512&>(v) =
@@ -88,7 +88,7 @@ class BroadSystem {
     pack();
     for (size_t k = 0; k < pack_count_; ++k) take_sums(packs_[k], a.preconditioner);
     for (System& s : systems_) {
-      // What the bias step left of g_b: nothing beside g where features are small, more where they are large.
+      // The step of the bias left little of g_b: u g_b / h is small beside g unless features are large.
       const T share = s.lane->h > 0 ? T(s.lane->gradient_bias) / s.lane->h : T(0);
       for (int64_t j = 0; j < padded; j += N)
         store(s.cg.residual + j, share * load(s.ones + j) - load(s.lane->vector + j));
@@ -132,7 +132,8 @@ class BroadSystem {
     return s.cg.step() & (++s.lane->cg_steps < a.max_cg);
   }
 
-  // Numbers that hold so many lanes: whole vectors, and a half, a quarter or a single one for the rest.
+  // width(): the width of a vector that holds so many lanes: N, or a half, a quarter or a single number. room(): the
+  // numbers that hold any count of lanes: whole vectors, and such a width for the rest.
   static int width(size_t lanes) { return lanes > N / 2 ? N : lanes > N / 4 ? N / 2 : lanes > 1 ? N / 4 : 1; }
   static int room(size_t lanes) { return int(lanes / N * N) + (lanes % N ? width(lanes % N) : 0); }
 
@@ -157,7 +158,7 @@ class BroadSystem {
       active += lane.active;
     }
     const ActiveRows<T>&one = *tiles_[0], &other = *tiles_[1];
-    // One more row is written than is kept, and of each a whole vector.
+    // One more row may be written than is kept, and each is written as a whole vector.
     const size_t most = 1 + std::min(active, one.count + other.count);
     p.row.resize(most);
     p.curvatures.resize(most * p.width + N);
@@ -174,14 +175,14 @@ class BroadSystem {
     }
   }
 
-  // Of the curvatures of both tiles in a row, those of the lanes of a pack, and zeros up to its width.
+  // Picks from the curvatures of both tiles in a row those of the lanes of a pack, with zeros up to its width.
   class Picked {
    public:
 #if defined(__AVX512F__)
     Picked(const int32_t* numbers, int count, int) {
       for (int k = 0; k < count; ++k) numbers_[k] = numbers[k], taken_[k] = -1;
     }
-    // Whether any is not zero.
+    // Writes them to `out`; whether any is not zero.
     bool operator()(const T* first, const T* second, T* out) const {
       const V curvatures = select(taken_, pick(load(first), load(second), numbers_), V{});
       store(out, curvatures);
@@ -222,7 +223,7 @@ class BroadSystem {
     }
   }
 
-  // Between the vectors of the lanes and [padded, W]
+  // Copies between the vectors of the lanes and an array [padded, W].
   template <int W, class F>
   void to_pack(const Pack& p, F&& vector, T* out) {
     constexpr int R = kWide<T>;
@@ -302,8 +303,8 @@ class BroadSystem {
     });
   }
 
-  // Two arrays of so many numbers lie in the cache beside a core: X v and Xᵀ v are made row by row, elsewhere one
-  // after the other.
+  // Two arrays of up to so many numbers lie in the cache beside a core: X v and Xᵀ v are then made together, row by
+  // row, and else one after the other.
   static constexpr int64_t kFewWeights = (1 << 18) / sizeof(T);
 
   const Csr<T>* X_ = nullptr;

@@ -12,15 +12,15 @@ namespace xmcjax::XMCJAX_ISA {
 // When to stop; solvers/_cg.py says more.
 struct CgEnd {
   double tolerance;   // at ‖r‖ ≤ tolerance ‖r_0‖ in the norm of M⁻¹, where progress is 0
-  double progress;  // at step i where i times the last fall of the model is at most this part of all of it
+  double progress;  // at step i where i times the last fall of the model is at most this part of its fall
   double least;  // λ > 0, no more than any eigenvalue of S
-  // Where all that the model falls by is known to be less; and where progress is slow, it has fallen by less and
-  // all is known to be below kSure times that, but no sooner. 0: never.
+  // CG stops where the whole fall of the model is known to be at most this. Slow progress stops it only once the fall
+  // so far is more than this, or the whole fall is known to be at most kSure times this. 0: it is not asked for.
   double enough = 0;
 };
-// What counts of the bound on what is unknown of the fall: it lies far above.
+// The part of the bound on the unknown rest of the fall that counts: the bound lies far above it.
 constexpr double kPartOfBound = 1.0 / 3;
-constexpr double kSure = 3;
+constexpr double kSure = 3;  // see CgEnd::enough
 
 // S δ = r by steps. The vectors have `length` elements, a multiple of the tile.
 template <class T>
@@ -37,7 +37,7 @@ struct ConjugateGradients {
   double fall = 0;  // of the model so far
   double radau = 0;  // ‖r‖² times this is above rᵀS⁻¹r
   int32_t steps = 0;
-  bool settled = false;  // whether that is known of `enough`
+  bool settled = false;  // whether it stopped because of `enough`
 
   // `residual` holds the right-hand side.
   void start() {
@@ -71,7 +71,7 @@ struct ConjugateGradients {
     }
     const double next = sum_of_lanes<T>(sum), ratio = next / rz;
     const bool asked = end.enough > 0 && !inverse;
-    double all = 0;  // that the model falls by, as far as it is known
+    double all = 0;  // the whole fall of the model, as far as it is known
     if (asked) {
       // ½ rᵀS⁻¹r ≤ ½ radau ‖r‖², the bound of Gauss and Radau
       const double above = radau - length_of_step;
@@ -81,7 +81,7 @@ struct ConjugateGradients {
       if (settled) return false;
     }
     if (next == 0) return false;
-    const bool unknown = asked && fall <= end.enough;  // whether it falls by more
+    const bool unknown = asked && fall <= end.enough;  // whether the whole fall may be above `enough`
     const bool slow = end.progress > 0 ? steps * last <= end.progress * fall
                                        : next <= end.tolerance * end.tolerance * rz_first;
     settled = slow && unknown && all <= kSure * end.enough;

@@ -11,7 +11,7 @@
 
 namespace xmcjax::XMCJAX_ISA {
 
-// Of a vector of all lanes, numbers or a mask, a register of them from lane `first` on.
+// The register from lane `first` on of a vector of all lanes, numbers or a mask.
 template <class T, class V>
 inline auto register_of(const V& v, int first) {
   using Numbers = Wide<T>;
@@ -65,7 +65,7 @@ T dot(const T* a, const T* b, int64_t length) {
   return sum_of_lanes<T>(even);
 }
 
-// One butterfly stage of a transposition: of two registers h apart, exchanges the blocks of h.
+// One butterfly stage of a transposition: exchanges blocks of H lanes between two registers that are H apart.
 template <class T, int H, int... L>
 inline void exchange(Wide<T>& a, Wide<T>& b, std::integer_sequence<int, L...>) {
   constexpr int N = kWide<T>;
@@ -73,13 +73,13 @@ inline void exchange(Wide<T>& a, Wide<T>& b, std::integer_sequence<int, L...>) {
 #if defined(__clang__)
   a = __builtin_shufflevector(low, high, ((L & H) ? N + L - H : L)...);
   b = __builtin_shufflevector(low, high, ((L & H) ? N + L : L + H)...);
-#else  // GCC has the other only since version 12
+#else  // GCC has __builtin_shufflevector only since version 12
   using Numbers = typename VectorOf<T, kRegister>::integer;
   a = __builtin_shuffle(low, high, Numbers{((L & H) ? N + L - H : L)...});
   b = __builtin_shuffle(low, high, Numbers{((L & H) ? N + L : L + H)...});
 #endif
 }
-// A square of registers; from the outside with H of half its size.
+// Transposes a square of registers; the outermost call has half its size as H.
 template <class T, int H = kWide<T> / 2>
 inline void transpose_registers(Wide<T>* v) {
   for (int i = 0; i < kWide<T>; ++i)

@@ -34,8 +34,8 @@ class LaneSystem {
     }
   }
 
-  // `w`, λ w of the lane in d elements and zeros up to `padded`, perhaps with the slopes added, is zero in the
-  // active columns afterwards. g = λ w + Xᵀ ℓ' and u = Xᵀ ℓ'' 1.
+  // Builds g = λ w + Xᵀ ℓ' and u = Xᵀ ℓ'' 1. `w` has λ w of the lane in d elements and zeros up to `padded`, and if
+  // `added` Xᵀ ℓ' too; it is zero in the active columns afterwards.
   void build(const Csr<T>& X, const std::vector<Entry<T>>& entries, T l2, T* w, int64_t padded, bool added) {
     w_ = w, padded_ = padded, l2_ = l2;
     rows_ = int64_t(entries.size());

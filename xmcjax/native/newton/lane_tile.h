@@ -12,7 +12,7 @@
 
 namespace xmcjax::XMCJAX_ISA {
 
-// A lane with more than this part of the rows near is worked on with its tile.
+// A lane with more than the part 1 / kNearPart of the rows near is worked on with its tile.
 constexpr int64_t kNearPart = 3;
 
 template <class T>
@@ -139,7 +139,7 @@ class LaneTile {
       poll(X_.offset[last] - X_.offset[first] + kPasses * (last - first));
     }
   }
-  // `gather` comes to z and y of some rows at a time, too few for the processor to see it coming.
+  // `gather` reads z and y of few rows at a time, too few for the processor to fetch the next ones itself.
   static constexpr int64_t kAhead = 24;
   void prefetch(int64_t i) const {
     if (i >= X_.n) return;
@@ -155,20 +155,20 @@ class LaneTile {
     for (int l = 0; l < width_; ++l) {
       if (!(lanes >> l & 1)) continue;
       own_.near[l].open();
-      // with the point itself, which may lie outside on the way back to (0, 0)
+      // the box includes the point itself, which may lie outside on the way back to (0, 0)
       longest_[l] = std::fmax(plane_[l].longest(), plane_[l].t());
       highest_[l] = std::fmax(plane_[l].highest(), plane_[l].beta());
       lowest_[l] = plane_[l].beta() - T(PlaneSearch<T>::kFarthest);
     }
   }
-  // A lane that has left `gathering_` had too many.
+  // A lane that has left `gathering_` had too many rows near.
   void close_lists() {
     for (int l = 0; l < width_; ++l)
       if (gathering_ >> l & 1) own_.near[l].close();
   }
 
-  // Adds rows to the lists of the lanes in which they have a loss at (0, 0), which the others are compared
-  // with, or may have one for a t in [0, longest] and a β in [lowest, highest]; the margin is smallest at a
+  // Adds each row to the lists of the lanes in which it has a loss at (0, 0), with which losses elsewhere are compared,
+  // or may have one for a t in [0, longest] and a β in [lowest, highest]: there the margin is smallest at a
   // corner. `last` is at most N behind `first`.
   void gather(int64_t first, int64_t last) {
     if (!gathering_) return;
@@ -208,7 +208,7 @@ class LaneTile {
   }
 
 #if defined(__SSE2__) && !defined(__AVX512F__)
-  // The same for N rows, lane by lane.
+  // gather() for N rows, lane by lane.
   void list_block(int64_t first, const uint16_t* near) {
     alignas(64) T zs[N * N], cs[N * N];
     const bool weights = a_.weight.row_stride;
@@ -266,7 +266,7 @@ class LaneTile {
     for (int l = 0; l < width_; ++l) weight_norm2_[l] = norms[l];
   }
 
-  // Of w or z before the step: zero in a fresh lane, whatever was there before it
+  // w or z before the step: zero in a fresh lane, whatever the array holds
   V kept(V before) const { return select(kept_, before, V{}); }
   V margins_before(int64_t i) const { return kept(loaded(z_ + i * stride_)); }
   V shifted_margins(int64_t i) const {

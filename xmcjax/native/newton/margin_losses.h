@@ -1,6 +1,6 @@
 // The losses of a lane (losses/_lane.py) for a vector of lanes, of any width: value ℓ(s, y), and its slope and
-// curvature in s. Those of the margin m = y s (losses/_margin.py) are φ(m), φ'(m) and φ''(m). A further one is
-// a class here and a line of ids.def.
+// curvature in s. Losses of the margin m = y s (losses/_margin.py) have φ(m), φ'(m) and φ''(m) instead. A further
+// loss is a class here and a line of ids.def.
 #pragma once
 
 #include <cmath>
@@ -101,7 +101,7 @@ struct Poisson {  // ℓ(s, y) = e^s − s for y = 1, e^s for y = −1
   }
 };
 
-// A loss as one of the score: φ is told by its operator, which takes no y.
+// A loss as one of the score. A loss of the margin is recognised by its operator, which takes no y.
 template <class T, class Loss>
 using OfScore = std::conditional_t<std::is_invocable_v<const Loss&, Vec<T>, Vec<T>&, Vec<T>&, Vec<T>&>,
                                    OfMargin<T, Loss>, Loss>;

@@ -27,7 +27,7 @@ inline void append(float* out, unsigned which, Vec<float> v) {
 inline void append(double* out, unsigned which, Vec<double> v) {
   _mm512_storeu_pd(out, _mm512_maskz_compress_pd(__mmask8(which), reinterpret_cast<__m512d&>(v)));
 }
-// The same of first, first + 1, …; sixteen numbers.
+// append() for the numbers first, first + 1, …; sixteen of them.
 inline void append(int32_t* out, unsigned which, int32_t first) {
   const __m512i order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i numbers = _mm512_add_epi32(order, _mm512_set1_epi32(first));
@@ -114,7 +114,7 @@ class NearRows {
     count_ += __builtin_popcount(rows);
   }
 #else
-  // The same, where what belongs to row first + k stands at k times N, or times a stride, behind the first.
+  // The same, where the numbers of row first + k stand k times N, or k times a stride, behind those of row first.
   void add(int64_t first, unsigned rows, const T* z, const T* m, const int8_t* y, int64_t y_stride,
            const T* c, int64_t c_stride) {
     if (count_ + N > room_) grow();
@@ -199,7 +199,7 @@ class NearRows {
   }
 
  private:
-  // To twice the room, and that of a vector to fill up; of all rows only a few are near most lanes.
+  // Doubles the room, and adds a vector to fill up. It begins small: only a few of all rows are near in most lanes.
   void grow() {
     room_ = room_ ? 2 * room_ : 64 * N;
     row_.resize(room_ + 16);  // as many as are appended at once

@@ -62,7 +62,7 @@ class ScratchLoan {
     try {
       const std::lock_guard<std::mutex> lock(mutex());
       idle().push_back(std::move(scratch_));
-    } catch (const std::bad_alloc&) {  // nor is one for which there is no place
+    } catch (const std::bad_alloc&) {  // a set for which there is no place is not kept either
     }
   }
   Scratch<T>& operator*() { return *scratch_; }

@@ -64,7 +64,7 @@ class PenalisedSystem {
   };
 
   // Sweeps of cyclic coordinate descent, conjugate gradients between them, until a sweep changes little.
-  // Makes p of `w`, in place. `most` bounds sweeps and products together.
+  // Replaces `w` by p. `most` bounds sweeps and products together.
   Direction solve(const Penalty<T>& penalty, const Penalty<T>* of_bias, T bias, T tolerance, int32_t most,
                   T* w, int64_t d) {
     Direction result{0, 0, 0, 1};
@@ -181,7 +181,7 @@ class PenalisedSystem {
       poll(2 * (begin_[s + 1] - begin_[s]) + 1);
       const T h = diagonal_[s];
       if (!(h > 0) && gradient_[s] != 0) continue;
-      // for entries of zero the minimum is 0
+      // where all entries of the column are zero, the minimum is 0
       const T hu = h * point_[s] - (gradient_[s] + against(s, margin_));
       const T change = (h > 0 ? penalty.minimiser(h, hu) : T(0)) - point_[s];
       if (change == 0) continue;
@@ -225,8 +225,8 @@ class PenalisedSystem {
   }
 
   // Conjugate gradients with the diagonal as preconditioner on the weights around which the penalty is smooth,
-  // the bias last among them. They end where a weight meets a `kink`, which it then stays at: the columns of
-  // the others may depend on each other, and then there is no minimum before. Returns the products made.
+  // the bias last among them. They end where a weight meets a `kink`, at which it then stays: the columns of
+  // these weights may depend on each other, and then there is no minimum before a kink. Returns the products made.
   int32_t face(const Penalty<T>& penalty, const Penalty<T>* of_bias, int32_t most, bool& kink) {
     kink = false;
     face_.clear(), residual_.clear(), inverse_.clear(), added_.clear();
@@ -269,14 +269,14 @@ class PenalisedSystem {
       }
       if (room < alpha) {
         kink = true;
-        // all that would pass a kink stop there, or, where that is no good, the first of them
+        // all weights that would pass a kink stop there, or, if that does not lower the model, only the first of them
         longer_ = step_;
         for (size_t f = 0; f < size; ++f) longer_[f] += alpha * search_[f], step_[f] += room * search_[f];
         std::swap(longer_, step_);
         products += 2;
         if (take(T(1), penalty, of_bias)) return products;
         std::swap(longer_, step_);
-        for (size_t f = 0; f < size; ++f) {  // the first one exactly
+        for (size_t f = 0; f < size; ++f) {  // the first one ends exactly at it
           const T from = face_[f] < 0 ? at_bias_ : point_[face_[f]];
           if ((face_[f] >= 0 || of_bias) && std::fabs(from + step_[f]) <= 4 * kEpsilon * std::fabs(from))
             step_[f] = -from;

@@ -8,7 +8,7 @@
 
 namespace xmcjax {
 
-// A further one has to be told from the others in each member below.
+// A further penalty needs a case in each member below.
 static_assert(kPenalties == 3, "ids.def has a penalty that penalties.h does not know");
 
 // λ ρ; `parameter` is α of the elastic net, ε of the Huber penalty.

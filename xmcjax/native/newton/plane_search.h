@@ -19,22 +19,23 @@ struct PlaneSums {
 //
 //   φ(t, β) = Σ c ℓ(z + t m + β) + λ (t wᵀd + ½ t² ‖d‖²) + ½ λ_b (b + t d_b + β)²,
 //
-// by Newton's method on the margins alone: X is not multiplied. A point that is worse than the one
-// before goes back half the way, and β three quarters of it before any point is better than (0, 0),
-// where f falls along d alone for certain. The search stays in a box, t ≤ t_max and β ≤ β_max, until it stands
-// at a side and wants out: most rows have no loss anywhere in it. A fresh lane, which goes from zero
-// to its starting weights, keeps t = 1. The jnp twin is solvers/_plane_search.py.
+// by Newton's method on the margins alone: X is not multiplied. From a point that is worse than the one
+// before, the search goes back half the way; β goes back three quarters of it as long as no point is better
+// than (0, 0), from where f falls along d alone for certain. The search stays in a box, t ≤ t_max and
+// β ≤ β_max, until it stands at a side and wants out: most rows have no loss anywhere in the box. A fresh lane,
+// which goes from zero to its starting weights, keeps t = 1. The jnp twin is solvers/_plane_search.py.
 template <class T>
 class PlaneSearch {
  public:
-  static constexpr double kLongest = 2;   // t
-  static constexpr double kLeast = 0.1;   // of t is left by one move
-  static constexpr double kFarthest = 2;  // β in one move: the width of the hinge
-  static constexpr double kFlat = 1e-3;   // over where a further move promises less than this part
+  static constexpr double kLongest = 2;   // t at most
+  static constexpr double kLeast = 0.1;   // the part of t that one move leaves at least
+  static constexpr double kFarthest = 2;  // change of β in one move at most: the width of the hinge
+  static constexpr double kFlat = 1e-3;   // the search ends where a move promises less than this part
   static constexpr int kMaxTrials = 50;
-  // The first point is (t_0, −kBack t_0 d_b): the quadratic model that gave d_b does not know the rows
-  // that are still to become active. The box has some room around it. Where features lie far from zero
-  // d_b makes up for that, and says nothing of the margins: it counts as kMostBias at most.
+  // The first point is (t_0, −kBack t_0 d_b): the quadratic model that gave d_b does not know the rows that are
+  // still to become active. Where features lie far from zero, d_b makes up for that, and says nothing of the
+  // margins: its size counts as kMostBias at most. The box leaves room around this point: kRoom is a factor of
+  // t, kBiasRoom an addition to β, and kFreshBiasRoom that of a fresh lane.
   static constexpr double kBack = 0.25, kMostBias = 2, kRoom = 1.25, kBiasRoom = 0.02, kFreshBiasRoom = 0.1;
 
   // The lane before its step.
@@ -93,7 +94,7 @@ class PlaneSearch {
       return end(best_t_, best_beta_, best_change_);
     }
     best_t_ = t, best_beta_ = beta, best_change_ = change;
-    // (0, 0), to which it goes back, may lie outside of the box.
+    // (0, 0), towards which the search goes back, may lie outside of the box.
     longest_ = std::fmax(longest_, t), highest_ = std::fmax(highest_, beta);
     const bool turns = !lane_.fresh, has_bias = lane_.l2_bias >= 0;
     const double g_b = sums.slope + l2_bias * b;
@@ -147,7 +148,7 @@ class PlaneSearch {
     return moves;
   }
 
-  // Where f has fallen enough: φ(t, β) − φ(0, 0) ≤ η t f'(0).
+  // Ends the search at a point. It has failed unless f has fallen enough: φ(t, β) − φ(0, 0) ≤ η t f'(0).
   void end(double t, double beta, double change) {
     searching_ = false;
     // The minimum over the plane may be at a t that rounds to zero: then β alone makes the fall.

@@ -40,7 +40,7 @@ class NewtonTile : protected TileDirections<T> {
   }
   virtual ~NewtonTile() = default;
 
-  // Of two tiles side by side, the second perhaps without lanes.
+  // A step of two tiles side by side, the second perhaps without lanes.
   static void step(NewtonTile& one, NewtonTile& other) {
     const bool both = one.width_ == N && other.width_ == N && one.running_lanes() && other.running_lanes();
     for (NewtonTile* tile : {&one, &other})
@@ -61,18 +61,18 @@ class NewtonTile : protected TileDirections<T> {
  protected:
   using PlaneTotals = double[kPlaneSums][N];  // in the order of PlaneSums
 
-  // At a point of the search the sums of a lane over the rows near it, and those of the lane that is worked on alone,
-  // once it has begun.
+  // The sums at a point of the search: near_sums(), of lane l over the rows near it; alone_sums(), of the lane that is
+  // worked on alone since begin_alone().
   virtual PlaneSums near_sums(int l, T t, T beta) const = 0;
   virtual void begin_alone(int l) = 0;
   virtual PlaneSums alone_sums(T t, T beta) const = 0;
-  // Of the register of lanes from `part` on over some rows: the losses that all passes compare with, and the sums, which
-  // are added to the totals.
+  // For the register of lanes from `part` on and some rows: take_before() keeps the losses that all passes compare
+  // with, add_sums() adds the sums to the totals.
   virtual void take_before(int part, int64_t first, int64_t last) = 0;
   virtual void add_sums(int part, int64_t first, int64_t last, PlaneTotals& totals) const = 0;
-  // The active rows of a lane among those near, with its value and sums.
+  // Lists the active rows of a lane among those near, with its value and sums.
   virtual void list_active(int l) = 0;
-  // The same for the lanes that looked at all rows, or that have many active ones. Those with many are broad:
+  // The same for the lanes `wide`, which looked at all rows or have many active ones. Those with many are broad:
   // their products are made together, over the rows that are active in any of them.
   virtual void collect_wide(unsigned wide) = 0;
 
@@ -150,7 +150,7 @@ class NewtonTile : protected TileDirections<T> {
   // The lanes that look at all rows, together or, where they are few, one by one.
   void search_wide() {
     constexpr unsigned kRegisterLanes = ~(~0u << kWide<T>);
-    // A pass over the tile is worth about so many over single lanes.
+    // A pass over the tile costs about as much as `few` passes over single lanes.
     const int few = gathers_ ? 1 : N / 4;
     const auto searches = [&](int l) { return running_[l] && wide_[l] && plane_[l].searching(); };
     for (bool first_pass = true;; first_pass = false) {
@@ -263,7 +263,7 @@ class TileOfLoss final : public NewtonTile<T> {
     else return load_wide(p);
   }
 
-  // z of a register of lanes, c and o.
+  // z, c and o of a row for a register of lanes.
   struct Row {
     Wide<T> z, c, shift;
   };
@@ -279,7 +279,7 @@ class TileOfLoss final : public NewtonTile<T> {
     const Wide<T> loss = loss_before(loss_, a_.shift.data ? row.z + row.shift : row.z, y, row.c);
     return select(register_of<T>(kept_, part), loss, Wide<T>{});
   }
-  // Those of some rows are kept for all passes where they cost more than to be read.
+  // Keeps these losses of some rows for all passes, where working them out costs more than reading them.
   void take_before(int part, int64_t first, int64_t last) override {
     for (int64_t i = first; i < last; ++i)
       store_wide(&s_.before[i * N + part],

@@ -18,8 +18,8 @@ namespace {
 
 constexpr int kMostBiasMoves = 20;
 constexpr double kFarthestBias = 2;  // in one move: the width of the hinge
-// Of φ'²/2φ, which is the curvature of a parabola that touches φ and its minimum: what rows count as at
-// least, where φ is nearly straight.
+// A row counts with at least this part of φ'²/2φ as its curvature, which is that of the parabola that
+// touches φ and has its minimum: φ may be nearly straight.
 constexpr double kLeastCurvature = 0.1;
 
 template <class T>
@@ -55,7 +55,7 @@ class PenalisedLane {
     if (!search()) return close(kLineSearchFailed);
     shift_bias();
     for (int64_t j = 0; j < a_.X.d; ++j) s_.w[j] += t_ * s_.p[j];
-    // anew: changes added to a value far above would leave its rounding
+    // worked out anew: if changes were added to a value far above, its rounding would stay
     f_ = collect() + penalty_value();
     a_.value[lane_] = T(f_);
     s_.system.has_bias = a_.l2_bias >= 0;
@@ -67,7 +67,7 @@ class PenalisedLane {
  protected:
   // Σ c ℓ, Σ c ℓ', Σ c ℓ'' at z + t m + β, less the values at z where `change`.
   virtual Sums sums(T t, T beta, bool change) const = 0;
-  // The rows with a slope or a curvature at the new point, and Σ c ℓ; z goes there.
+  // Lists the rows with a slope or a curvature at the new point, moves z there, and returns Σ c ℓ.
   virtual double collect() = 0;
 
   const NewtonArgs<T>& a_;
@@ -120,8 +120,9 @@ class PenalisedLane {
 
   double rounding(double f) const { return 4 * (sizeof(T) == 4 ? 0x1p-24 : 0x1p-53) * std::fabs(f); }
 
-  // The largest t of 1, ½, ¼, … with f(t) − f(0) ≤ η t (gᵀp + R(w + p) − R(w)), and half of one below 1 as long
-  // as f falls: the first that is good enough may be far behind the minimum. A fresh lane takes 1.
+  // Takes the largest t of 1, ½, ¼, … with f(t) − f(0) ≤ η t (gᵀp + R(w + p) − R(w)), and halves a t
+  // below 1 as long as f falls: the first that is good enough may be far behind the minimum. A fresh
+  // lane takes 1. False where there is none.
   bool search() {
     if (!fresh_) {
       const auto change = [&](T t) { return sums(t, T(0), true).value + penalty_change(t); };

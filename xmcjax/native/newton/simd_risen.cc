@@ -1,5 +1,5 @@
-// What the losses of a lane rise by where some of its weights are dropped: over the rows near the margin only, whose
-// scores the lane has.
+// What the losses of a lane rise by if some of its weights are dropped. The lane has the scores of the rows; only rows
+// near the margin are worked on.
 #include <cmath>
 
 #include "core/csr_rows.h"
@@ -33,7 +33,7 @@ double risen(const RisenArgs<T>& a) {
     }
     unsigned near = count < N ? (1u << count) - 1 : unsigned((uint64_t(1) << N) - 1);
     V before, after, slope, curvature;
-    if constexpr (Loss::kVanishes) {  // falling in y z
+    if constexpr (Loss::kVanishes) {  // the loss falls with y z
       loss(load(nearest), load(y), before, slope, curvature);
       near &= nonzero_lanes(before);
     }

@@ -10,7 +10,7 @@
 
 namespace xmcjax::XMCJAX_ISA {
 
-// A lane with more than this part of the rows active is worked on with its tile.
+// A lane with more than the part 1 / kActivePart of the rows active is worked on with its tile.
 constexpr int64_t kActivePart = 8;
 
 template <class T>
@@ -59,7 +59,8 @@ class TileDirections : protected LaneTile<T> {
     open_step(l, direction.slope, direction.bias, direction.settled);
   }
 
-  // The step before promised little: the gradient, which needs no system, may show that the lane has converged.
+  // Whether the step before promised so little that the gradient, which needs no system, may show that the lane has
+  // converged.
   bool may_end(int l) const {
     constexpr double kLittle = 20;
     const int64_t lane = first_ + l;
@@ -81,8 +82,8 @@ class TileDirections : protected LaneTile<T> {
     if (!std::isfinite(a_.value[lane]) || !std::isfinite(a_.gradient_norm[lane])) {
       status = kNonFinite;
     } else if (a_.gradient_norm[lane] <= a_.tolerance[lane]) {
-      // f − f* ≤ ‖∇f‖²/2λ, but for a bias that is free or has λ_b < λ, about g_b²/2h. A part of that settles it
-      // for most; for the others the decrement is worked out.
+      // f − f* ≤ ‖∇f‖²/2λ; a bias that is free or has λ_b < λ adds about g_b²/2h. A part of that bound settles it for
+      // most lanes; for the others CG works out the decrement.
       const double norm = a_.gradient_norm[lane], gap = a_.decrement * std::fabs(double(a_.value[lane]));
       const double of_bias = a_.l2_bias < a_.l2 ? gradient_bias_[l] * gradient_bias_[l] : 0;
       candidate_[l] = kPartOfBound * norm * norm > 2 * a_.l2 * gap ||
@@ -105,8 +106,8 @@ class TileDirections : protected LaneTile<T> {
     return end;
   }
 
-  // A direction is known. A lane whose gradient is small enough has converged where CG has settled that its
-  // decrement is too; else it goes on.
+  // Stores a direction. A lane whose gradient is small enough has converged where CG has settled that its
+  // decrement is small enough too; else it goes on.
   void open_step(int l, double slope, double direction_bias, bool settled) {
     const int64_t lane = first_ + l;
     a_.direction_bias[lane] = T(direction_bias);
