@@ -1,4 +1,4 @@
-// The k best labels of a row so far, best first; an equal score of a later label stays behind, and NaN comes never in.
+// The k best labels of a row so far, best first. A later label of equal score stays behind; NaN never comes in.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace xmcjax::XMCJAX_ISA {
 // The largest k for which a score goes to its place when it is found; for a larger one, scores are collected, sorted
 // and merged into the best.
 constexpr int64_t kListed = 128;
-constexpr int64_t kCollected = 1024;  // of one row at a time, or 2 k where that is more
+constexpr int64_t kCollected = 1024;  // scores of one row at a time, or 2 k where that is more
 
 template <class T>
 struct BestLabels {
@@ -20,7 +20,7 @@ struct BestLabels {
   int32_t* label;  // -1 where there are fewer than k
   int64_t k;
 
-  // The scores z of `count` labels from `first` on, which are above those that were offered before.
+  // Offers the scores z of `count` labels from `first` on, which are above the labels that were offered before.
   void offer(const T* z, int32_t first, int64_t count) const {
     if (k > kListed) return collect(z, first, count);
     for_better(z, first, count, [this](T found, int32_t which) { put(found, which); });

@@ -10,7 +10,8 @@ namespace {
 
 constexpr int64_t kRows = 64;
 
-// f(first, last), which costs `work` per row, for pieces of the rows whose lines stay in the nearest cache while each column is visited.
+// f(first, last), which costs `work` per row, for pieces of the rows whose lines stay in the nearest cache while each
+// column is visited.
 template <class F>
 void for_pieces(int64_t rows, int64_t work, F&& f) {
   const Poll poll;

@@ -11,11 +11,11 @@ namespace xmcjax::XMCJAX_ISA {
 
 namespace {
 
-// A part of V that is copied has so many lanes, and so many bytes at most. With fewer parts a copy does not pay.
+// A part of V that is copied has kPanel lanes, and kMostBytes at most. A copy pays for kLeastPanels parts or more.
 constexpr int64_t kPanel = 64, kLeastPanels = 4, kMostBytes = 64 << 20;
-// A core has so many bytes of V at hand. A copy pays where so many entries wait for V for each feature of it.
+// kNear: bytes of V that a core has at hand. A copy pays where, for each feature in it, kShared entries wait for V.
 constexpr int64_t kNear = int64_t(1) << 22, kShared = 4;
-// Rows of more entries are taken in two halves: their features are numbered anew in a copy of their columns.
+// Rows of more entries are taken in two halves: a copy of their columns is made, which numbers their features anew.
 constexpr int64_t kMostEntries = int64_t(1) << 24;
 
 // The columns first .. first+width-1 of a [rows, lanes] array, padded with zeros to a tile.

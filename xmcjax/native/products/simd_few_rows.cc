@@ -1,7 +1,7 @@
 // Scores of a few rows with weights by label: one pass over all weights.
 //
-// A sum begins with the bias and takes the features in ascending order, as those of simd_predict.cc do. What it adds
-// beside them are products with the zeros of the row, so that both give the same bits.
+// A sum begins with the bias and takes the features in ascending order, as the sums of simd_predict.cc do. What it adds
+// beyond these are products with the zeros of the row, so that both files give the same bits.
 #include <algorithm>
 
 #include "core/csr_rows.h"
@@ -34,7 +34,7 @@ void label_sums(const PredictFewArgs<T>& a, int64_t label, int64_t row) {
   }
 }
 
-// The same of the labels first .. last-1.
+// label_sums for the labels first .. last-1.
 template <int W, class T>
 void sums_of_rows(const PredictFewArgs<T>& a, int64_t row, int64_t first, int64_t last) {
   constexpr int kRegisters = (Abreast<T, W>::kCount + kWide<T> - 1) / kWide<T>;

@@ -1,9 +1,9 @@
 // Inner products of some rows of a sparse matrix X with all rows of another one, Y (kernels/_points.py).
 //
-// As many rows of X as fill two tiles stand side by side in a table that has a row for each column in which one of
-// them has an entry, and a first one of zeros for all other columns; of all columns there are but the numbers of their
-// rows in it. The rows of Y go through it, so that the sums have the terms and the order, and the
-// bits, of those with an array of all columns.
+// As many rows of X as fill two tiles stand side by side in a table. It has a row for each column in which one of them
+// has an entry, and a first row of zeros for all other columns; an array over all columns holds only the number of
+// each column's row in the table. The rows of Y go through the table, so that the sums have the terms and the order,
+// and the bits, of sums with an array of the values of all columns.
 #include <algorithm>
 #include <vector>
 
@@ -20,7 +20,7 @@ class Table {
 
   explicit Table(int64_t features) : row_(Zeros<int32_t>::large(features)) {}
 
-  // Takes the rows of X at so many places.
+  // Takes the rows of X at `count` places.
   void fill(const Csr<T>& X, const int32_t* place, int64_t count) {
     for (const int32_t j : columns_) row_[j] = 0;
     columns_.clear();
@@ -37,7 +37,7 @@ class Table {
         value_[row_[X.column[k]] * int64_t(kWidth) + p] += X.value[k];
   }
 
-  // sum[0:kWidth] of them with row i of Y
+  // sum[0:kWidth] = inner products of these rows with row i of Y
   void products(const Csr<T>& Y, int64_t i, T* sum) {
     const int64_t first = Y.offset[i], offset[2] = {0, Y.offset[i + 1] - first};
     found_.resize(offset[1]);

@@ -15,15 +15,14 @@
 
 namespace xmcjax::XMCJAX_ISA {
 
-constexpr int64_t kBlock = 64;  // labels
-constexpr int64_t kMostBytes = 64 << 20;  // of a block
-constexpr int64_t kLeastRows = 16;  // for which blocks may pay
-constexpr int kRegisters = 4;  // that hold sums
-// Of an addition to a register of a block, and of a weight that is put into a block: additions to a label's sum that
-// take as long.
+constexpr int64_t kBlock = 64;  // labels of a block
+constexpr int64_t kMostBytes = 64 << 20;  // of a block of weights at most
+constexpr int64_t kLeastRows = 16;  // rows from which on blocks may pay
+constexpr int kRegisters = 4;  // registers that hold sums
+// Costs, in additions to a label's sum, of an addition to a register of a block and of putting a weight into a block.
 constexpr int64_t kOfRegister = 2, kOfWeight = 2;
 
-// What becomes of the scores of `count` labels from `first` on: sink(i, z, first, count).
+// What becomes of the scores z of `count` labels from `first` on: sink(i, z, first, count).
 template <class T>
 struct ToBest {
   const PredictTopkArgs<T>& a;
@@ -63,7 +62,7 @@ void sparse_sums(const Args& a, const Sink& sink, int64_t first, int64_t last) {
   }
 }
 
-// The features of some rows, and how many weights they have. Those of others may be in a file that nobody has looked at.
+// The features of some rows, and how many weights they have. Nothing is read of other features: W may be a file.
 struct Used : UsedFeatures {
   int64_t weights = 0;  // of all of them
   int64_t sparse = 0;  // of the entries of the rows

@@ -8,9 +8,9 @@
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-constexpr int kRows = 4;  // whose sums stay in registers together
+constexpr int kRows = 4;  // rows whose sums stay in registers together
 constexpr int64_t kPanel = 64;  // rows that stay in the cache for all groups of columns
-constexpr int kMostColumns = 5;  // of a group: kRows times as many sums, of 32 registers
+constexpr int kMostColumns = 5;  // columns of a group: with kRows sums for each, these fit 32 registers
 
 // The entries right of the diagonal in the rows i .. i + R - 1, for K columns of x, [K, stride] and padded with
 // zeros to a whole vector beyond n; y is laid out alike.

@@ -1,5 +1,5 @@
-// Places of scores, best first and equal ones by their place: by the leading 32 bits of each score, which are all of
-// float32, and where doubles have these in common by the others.
+// Places of scores, best first and equal ones by their place. They are sorted by the leading 32 bits of each score,
+// which are all bits of a float32, and then, where doubles have these in common, by the other bits.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class SortedScores {
   // After sort().
   uint32_t place(int64_t rank) const { return uint32_t(keys_[size_t(rank)]); }
 
-  // Puts the k best first, of fewer all. z: the scores by place.
+  // Puts the k best first, or all where there are fewer. z: the scores by place.
   void sort(const T* z, int64_t k) {
     uint64_t *first = keys_.data(), *const end = first + size(), *const best = first + std::min(k, size());
     sort(first, end);
@@ -42,10 +42,10 @@ class SortedScores {
   using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
   static constexpr int kBits = 8 * sizeof(T);
   static constexpr int kDigit = 8, kDigits = 32 / kDigit, kValues = 1 << kDigit;
-  // Keys for which counts of digits take longer than comparisons.
+  // With fewer keys than this, counting digits takes longer than comparisons.
   static constexpr int64_t kFew = 64;
 
-  // The last 32 bits of a number, then the place, which tells equal ones apart.
+  // A key: the last 32 bits of a number, then the place, which tells equal numbers apart.
   static uint64_t key(Bits number, uint32_t place) { return uint64_t(number) << 32 | place; }
 
   // A number that falls where the score rises.

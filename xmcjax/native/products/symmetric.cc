@@ -8,8 +8,8 @@
 
 namespace xmcjax {
 
-// Each upper half is cut into parts of equal size with sums of their own: how many there are depends on the size of
-// the matrices, not on the threads, so that neither do the sums.
+// Each upper half is cut into parts of equal size with sums of their own. The number of parts depends on the size of
+// the matrices and not on the threads, so that the sums do not depend on the threads either.
 constexpr int64_t kMostParts = 8, kPartBytes = 1 << 22;
 
 template <class T>
@@ -20,7 +20,7 @@ void run(SymmetricArgs<T>& args) {
   const auto edge = [&](int64_t part) {
     return part == parts ? n : int64_t(double(n) * (1 - std::sqrt(1 - double(part) / double(parts))));
   };
-  // of the parts but the first of each matrix, whose sums stand in the result
+  // the sums of all parts but the first of each matrix, whose sums stand in the result
   std::vector<T> others(args.count * (parts - 1) * n * columns);
   const auto sums = [&](int64_t l, int64_t part) {
     return others.data() + (l * (parts - 1) + part - 1) * n * columns;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kRows = 16, kNumbers = 1 << 16;  // of a piece of work, at least
 
-// S = 0: any number of lanes. For one lane the loop over lanes is none.
+// S = 1: one lane, without a loop over lanes. S = 0: any number of lanes.
 template <class T, int S>
 void sums_below(const SumsBelowArgs<T>& args, int64_t first, int64_t last) {
   const int64_t P = args.nodes, C = args.leaves, lanes = S ? S : args.lanes;

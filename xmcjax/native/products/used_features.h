@@ -1,4 +1,4 @@
-// The features that some rows have, of which products with many labels go through the weights again and again.
+// The features that some rows have: products with many labels go through the weights of these again and again.
 // Included by the simd_*.cc files only.
 #pragma once
 
@@ -41,7 +41,7 @@ struct UsedFeatures {
   }
 
  private:
-  // With more features than so many for each that is used it is less work to sort these than to look at all.
+  // With more than kFew features for each used one, sorting the used ones is less work than looking at all features.
   static constexpr int64_t kFew = 16;
 };
 

@@ -1,10 +1,10 @@
 // Thresholds of the projections of xmcjax/projections, one vector at a time.
 //
 // Every one of them is x_j = min(max(b_j - t, lower), upper); the functions below find t and, where
-// it is not given, upper. They read b for its largest entries, for what may exceed the threshold,
-// and in apply() for the result, and search among what is left, which they keep in `work` in double
-// whatever T is: a float32 result is the rounded result of the exact problem. `work` has
-// projection_work(m) numbers.
+// it is not given, upper. They read b for its largest entries, then for the entries that may exceed the
+// threshold, and in apply() for the result. The entries that may exceed it are kept in `work`, in double
+// whatever T is, and searched there: a float32 result is the rounded result of the exact problem. `work`
+// has projection_work(m) numbers.
 //
 // An entry of -inf gets the lower bound. NaN or +inf anywhere, a negative radius or bias and an
 // empty set make the whole result NaN. Included by the simd_*.cc files only.
@@ -76,7 +76,7 @@ Clip<T> around(double reference, double t, double correction, double lower, doub
   return {high, T((sum - double(high)) + rest), T(lower), T(upper), tight};
 }
 
-// Entries between the bounds whose sum loses nothing to speak of by rounding.
+// Up to so many entries between the bounds, rounding of their sum does not matter.
 constexpr int64_t kFew = 64;
 
 // Whether x = b - t is as exact as type T for entries of the size of r.
@@ -117,7 +117,7 @@ struct Peaks {
 
   Wide<T> together() const { return maximum(maximum(part[0], part[1]), maximum(part[2], part[3])); }
 
-  // At most the k-th largest entry; -inf where this has nothing better to say.
+  // A number that is at most the k-th largest entry; -inf where nothing better is known.
   T bound(int64_t k) const {
     constexpr int N = kWide<T>;
     if (k > kParts * N) return -std::numeric_limits<T>::infinity();
@@ -197,9 +197,9 @@ Clip<T> fix_variables(const Box& box, List list, double reference, int64_t fixed
   return around<T>(reference, t, correction, box.lower, box.upper, tight);
 }
 
-// The same of b, of whose entries those below `least` are known to be at their lower bound. Where
-// the threshold is large beside the radius it is searched for again as a difference from itself:
-// entries that rounding had put on its wrong side then come to the right one.
+// fix_variables for b, whose entries below `least` are known to be at their lower bound. Where the
+// threshold is large beside the radius, it is searched for once more as a difference from the first result:
+// entries that rounding had put on the wrong side of the threshold then come to the right one.
 template <class T>
 Clip<T> solve(const Box& box, const T* b, int64_t m, double least, double* work) {
   List list = gather(b, m, least, 0, work);
@@ -210,9 +210,9 @@ Clip<T> solve(const Box& box, const T* b, int64_t m, double least, double* work)
   return fix_variables<T>(box, list, reference, m - list.count);
 }
 
-// What the k largest entries allow to say before the search: the k-th largest exceeds the
-// threshold if k entries at the bound of `width` make up the sum, so that the threshold is not
-// farther below it than `width`. What lies below the result is at its lower bound.
+// A lower bound on the threshold, known before the search: if k entries at the bound of `width` make up
+// the sum, the k-th largest entry exceeds the threshold by `width` at most. Entries below the result are at
+// their lower bound.
 template <class T>
 double floor_of_threshold(const Peaks<T>& peaks, int64_t m, double sum, double width) {
   const double k = std::ceil(sum / width);
@@ -220,12 +220,12 @@ double floor_of_threshold(const Peaks<T>& peaks, int64_t m, double sum, double w
   return double(peaks.bound(int64_t(k))) - width;
 }
 
-// The next number above x that is no 0 where the smallest ones count as 0, as they do in the threads of XLA.
+// The next number above x, where denormal numbers count as 0, as they do in the threads of XLA.
 inline double above(double x) {
   return x == 0 ? std::numeric_limits<double>::min() : std::nextafter(x, kInfinity);
 }
 
-// The k-th largest of a list, which is spoilt. k <= list.count.
+// The k-th largest of a list, whose numbers are overwritten. k <= list.count.
 inline double kth_largest(List list, int64_t k) {
   for (int round = 0; list.count > 64 && round < 64; ++round) {
     // The pivot is about as far down a sample as k is down the list.
@@ -258,10 +258,10 @@ Clip<T> knapsack(const T* b, int64_t m, double r, double lower, double upper, do
   const Peaks<T> peaks(b, m);
   if (!peaks.proper || !(lower <= upper)) return nowhere<T>();
   const double spare = r - double(m) * lower;
-  // By the rounding of the bounds it may be below 0: all entries are at the lower one.
+  // By the rounding of the bounds `spare` may be below 0: all entries are then at the lower bound.
   const double left = std::max(spare, 0.0);
   const double least = floor_of_threshold(peaks, m, left, std::min(upper - lower, left));
-  // The reach of the sums, up to the rounding of the bounds. -inf entries stay at the lower one.
+  // Whether the sum can reach r, up to the rounding of the bounds. Entries of -inf stay at the lower one.
   const double slack = 4 * double(std::numeric_limits<T>::epsilon()) * double(m);
   bool reached = spare >= -slack * std::fabs(lower);
   if (!(least > -kInfinity)) {
@@ -353,7 +353,7 @@ Clip<T> topk_simplex(const T* b, int64_t m, int64_t k, double r, double rho, dou
     if (!(next_level > level)) break;  // nothing but rounding
     level = next_level, u = width, t = left, v = t + u, tight = held;
   }
-  // Of entries far above the radius a level has no digits for t: with u = r/k this is a knapsack problem.
+  // Where entries are far above the radius, a level has no digits left for t: with u = r/k this is a knapsack problem.
   if (tight && !(settled && precise<T>(t, r))) return solve<T>({r, 0, u, 0, false}, b, m, least, work);
   double correction = 0;
   if (list.count - below - above > kFew || (!tight && sizeof(T) == sizeof(double))) {

@@ -8,7 +8,7 @@
 
 namespace xmcjax::XMCJAX_ISA {
 
-constexpr int64_t kPasses = 4;  // over a vector, about
+constexpr int64_t kPasses = 4;  // passes over a vector that a projection makes, about
 
 template <class T>
 void project_box(const BoxArgs<T>& args) {
@@ -17,7 +17,7 @@ void project_box(const BoxArgs<T>& args) {
   for (int64_t i = 0; i < args.batch; ++i, poll(kPasses * args.m)) {
     const T* b = args.b + i * args.m;
     const double r = double(args.radius[i]);
-    // k entries at a bound that is rounded are off by k of its roundings, which the others would make up for
+    // k entries at a rounded bound are off by k times its rounding, for which the other entries would make up
     const double upper = args.by_k ? r / double(args.k[i]) : double(args.upper[i]);
     Clip<T> c = args.at_most ? capped_simplex(b, args.m, r, upper, double(args.rho[i]), work.data())
                              : knapsack(b, args.m, r, double(args.lower[i]), upper, work.data());

@@ -2,9 +2,9 @@
 //
 //     min ½‖x - b‖²  with  wᵀx = r,  l <= x <= u:   x = min(max(b - t w, l), u)
 //
-// wᵀx falls as t rises. Newton's method on this piecewise linear equation finds t, and where a step leaves what is
-// known of t, the floats between are halved. Everything is in double whatever T is: a float32 result is the rounded
-// result of the exact problem. Included by the simd_*.cc files only.
+// wᵀx falls as t rises. Newton's method on this piecewise linear equation finds t; a step that would leave the interval
+// known to hold t halves the floats in the interval instead. Everything is in double whatever T is: a float32 result is
+// the rounded result of the exact problem. Included by the simd_*.cc files only.
 #pragma once
 
 #include <algorithm>
@@ -66,7 +66,7 @@ inline double halfway(double low, double high) {
   return value;
 }
 
-// t with wᵀx = r. After a number of steps that Newton's method never needs every one halves.
+// t with wᵀx = r. After kNewtonSteps, more than Newton's method ever needs, every step halves.
 inline double search(const Entries& entries, double r) {
   constexpr int kNewtonSteps = 48;
   const double infinity = std::numeric_limits<double>::infinity();
@@ -85,8 +85,8 @@ inline double search(const Entries& entries, double r) {
   }
 }
 
-// Searches after the first. A rest is some 2^51 times smaller than the one before: so many reach from the largest double
-// to a radius of 1. One that is not that much smaller is rounding itself.
+// kRests: searches after the first. What a search leaves of t is some 2^51 times smaller than the rest before it: this
+// many reach from the largest double to a radius of 1. kSmaller: a rest that is not so much smaller is rounding.
 constexpr int kRests = 21;
 constexpr double kSmaller = 1.0 / 1024;
 
@@ -123,8 +123,8 @@ void weighted_knapsack(const T* b, double r, const T* l, const T* u, const T* w,
     *t = std::numeric_limits<T>::quiet_NaN();
     return;
   }
-  // once more from what was found: what is left of t is a difference, in which nothing large cancels; and again
-  // where b is so large that the rest is rough too
+  // a second search finds what is left of t as a difference, in which nothing large cancels; further ones follow where
+  // b is so large that this rest is rough too
   double center = 0, rest = search(entries, r);
   for (int round = 0; round < kRests; ++round) {
     const double before = rest;
