@@ -13,14 +13,16 @@
 namespace xmcjax::XMCJAX_ISA {
 
 constexpr int kMostRegisters = 12;  // of sums; an entry and what it is multiplied by take others
-// Classes from which the sums of a product are made so: of fewer, several sums of a class do not wait for each other.
+// Classes from which on the sums of a product are made so. With fewer, RowProducts has several sums of a class, which
+// do not wait for each other.
 template <class T>
 constexpr int64_t kManyClasses = 4 * kLanes<T>;
-// Registers that these classes fill at least, in parts of equal size where they are more than the most.
+// Registers of a part at least: kManyClasses fill them, and classes that fill more than kMostRegisters are divided into
+// parts of equal size.
 template <class T>
 constexpr int kFewestRegisters = std::min(int(kManyClasses<T>) / kWide<T>, kMostRegisters / 2);
 
-// What is done with R registers of sums, those of the classes 0, N, 2 N, … and at last of `end`.
+// Stores R registers of sums: those of the classes from 0, N, 2 N, … on, and the last one from `end` on.
 template <class T>
 struct Stored {
   T* out;
@@ -55,8 +57,8 @@ void registers_of(int64_t count, int64_t first, int64_t last, int64_t end, const
   }
 }
 
-// The same for m classes, kManyClasses at least. The last register begins before the end of the one before where
-// classes do not fill it, and works out its sums once more. term(e, k)(j) is of class k + j.
+// The same for m classes, kManyClasses at least. Where the classes do not fill the last register, it overlaps the one
+// before it and works out the shared sums once more. term(e, k)(j) is for the classes from k + j on.
 template <class T, class Term>
 void class_sums(int64_t first, int64_t last, int64_t m, const Term& term, T* out) {
   constexpr int64_t N = kWide<T>;
@@ -79,7 +81,7 @@ class ClassRows {
   // Whether all sums of a row stay in registers at once.
   bool at_once() const { return m_ >= kManyClasses<T> && m_ <= kMostRegisters * kWide<T>; }
 
-  // use(sums, end) of the registers with Σ_k value[k] V[column[k]] of row i, as of Stored, where they are at once.
+  // use(sums, end), as of Stored, with the registers of Σ_k value[k] V[column[k]] of row i; only where at_once().
   template <class Use>
   void operator()(const Csr<T>& X, int64_t i, const Use& use) const {
     constexpr int64_t N = kWide<T>;

@@ -1,5 +1,5 @@
-// Probabilities of classes that are nearly 1. What they lack, which is as small as the other classes together, would be
-// rounding in 1 - p: it is the `rest` of an instance, the sum of the others.
+// Probabilities of classes that are nearly 1. 1 - p is then as small as the probabilities of the other classes
+// together, and would be nothing but rounding: the `rest` of an instance, the sum of the others, stands for it.
 // Included by the simd_*.cc files only.
 #pragma once
 

@@ -1,6 +1,6 @@
 // What a Newton step on CSR features does with vectors [features, classes] (solvers/multinomial/block_newton.py): steps
 // of conjugate gradients whose preconditioner is a diagonal and a mean over the classes that is subtracted, and what
-// comes before and after them. Each reads its vectors once.
+// comes before and after them. Each function reads its vectors once.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -29,7 +29,7 @@ struct Rows {
   }
 };
 
-// A sum over rows: of a few of them it is in T, and together in double.
+// A sum over rows: sums of a few rows are in T, and their total in double.
 template <class T>
 class RowSums {
  public:
@@ -54,7 +54,7 @@ class RowSums {
   double sum_ = 0;
 };
 
-// Sums in double of f(j, V()) for each j < size, where V is a register of doubles, or one double at the end.
+// f(j, V()) for all of `size` numbers: V is a register of doubles from j on, or at the end one double.
 template <class F>
 XMCJAX_INLINE void each_double(int64_t size, F&& f) {
   int64_t j = 0;

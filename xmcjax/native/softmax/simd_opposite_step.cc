@@ -12,8 +12,8 @@
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-// f(j, count) of the weights among first .. last-1, in registers; whether the intercept, whose sums are others, is the
-// last of them.
+// f(j, count) of the weights among first .. last-1, in registers. Returns whether the intercept, which has other sums,
+// is the last of them.
 template <class T, class F>
 XMCJAX_INLINE bool each_weight(const SoftmaxSolveCsrArgs<T>& a, int64_t first, int64_t last, F&& f) {
   const int64_t weights = std::min(last, a.features - 1);

@@ -82,7 +82,7 @@ class Round {
     full_epoch();
     const double pairs = double(classes_.size());
     if (pairs == 0) return;
-    // As much work as the full epoch: a pair costs as much there as kPairCost here.
+    // As much work as the full epoch: a pair costs kPairCost times as much here as there.
     const int64_t most = int64_t(double(a_.X.n) * double(m_) / (kPairCost * pairs));
     first_change_ = -1;
     for (int64_t epoch = 0; epoch < most; ++epoch) {
@@ -135,7 +135,7 @@ class Round {
       }
       row_update(a_.X, i, change_.get(), m_, a_.W);
       const size_t count = classes_.size() - begin;
-      if (count < 2) {  // its sum is given: nothing to be done
+      if (count < 2) {  // the sum gives the p of a single class: nothing to be done
         classes_.resize(begin);
         continue;
       }
@@ -231,7 +231,7 @@ struct Exponentials {
   }
 };
 
-// Xᵀ R and Rᵀ1 of rows of R that come one after another; `end` writes the latter.
+// Xᵀ R and Rᵀ1 of rows of R that come one after another; end() writes Rᵀ1.
 template <class T>
 class GradientSums {
  public:

@@ -1,5 +1,5 @@
-// Rows of scores as distributions over the classes, and how far others are from them: what a bound of the distance to
-// the minimum is made of (solvers/multinomial/_distributions.py).
+// Rows of scores as distributions over the classes, and how far other distributions are from them: what a bound of the
+// distance to the minimum is made of (solvers/multinomial/_distributions.py).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -36,8 +36,8 @@ int64_t place_of(const T* z, T value, int64_t m) {
   return 0;
 }
 
-// z ← e^{z - top} of a row but for the place of the largest, which becomes 0; their sum: log Σ e^z is top + log(1 + sum)
-// with all digits of what is beside the largest.
+// z ← e^{z - top} of a row, except at the place of the largest, which becomes 0. Returns their sum: log Σ e^z is
+// top + log(1 + sum), with all digits of what is beside the largest.
 template <class T>
 T exponentials(T* z, int64_t m, T top, int64_t place) {
   constexpr T kNever = -std::numeric_limits<T>::infinity();
@@ -51,7 +51,7 @@ T exponentials(T* z, int64_t m, T top, int64_t place) {
   return total(sum);
 }
 
-// q ← c (q - e_y) of a row, where q_y - 1 is what the others are together.
+// q ← c (q - e_y) of a row, where 1 - q_y is the sum of the others.
 template <class T>
 void less_own(T* q, int64_t m, int32_t y, T c) {
   q[y] = 0;
@@ -80,7 +80,7 @@ class FewClasses {
 
   Wide<T> operator[](int64_t k) const { return load_wide(at_ + k * kWide<T>); }
   void put(int64_t k, Wide<T> v) { store_wide(at_ + k * kWide<T>, v); }
-  // The rows of a matrix from one on, those that are not there as the first one.
+  // Reads the rows of a matrix from one on; lanes without a row repeat the first one.
   void read(const T* from) {
     for (int64_t l = 0; l < kWide<T>; ++l) {
       const T* row = from + (l < rows_ ? l : 0) * m_;
@@ -102,8 +102,8 @@ class FewClasses {
   alignas(64) T at_[kFewClasses * kWide<T>];
 };
 
-// f(i, rows) of the rows from i on, as many as there are lanes or are left, where classes are few; the first row that is
-// left to others.
+// Where classes are few, f(i, rows) for the rows from i on, as many as there are lanes or are left. Returns the first
+// row that is left to the form for many classes.
 template <class T, class F>
 int64_t rows_together(int64_t m, int64_t first, int64_t last, F&& f) {
   if (m > kFewClasses) return first;
@@ -111,7 +111,7 @@ int64_t rows_together(int64_t m, int64_t first, int64_t last, F&& f) {
   return last;
 }
 
-// A number of each row, those that are not there as the first one; of whole numbers as reals.
+// A number of each row, as a real; lanes without a row repeat the first one.
 template <class T, class N>
 Wide<T> of_rows(const N* from, int64_t rows) {
   T all[kWide<T>];
@@ -140,7 +140,7 @@ struct Largest {
   }
 };
 
-// As less_own() of each row.
+// less_own() for each row.
 template <class T>
 void less_own_each(FewClasses<T>& q, int64_t m, Wide<T> y, Wide<T> c) {
   Wide<T> others{};

@@ -13,8 +13,9 @@
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-// R = c (P ∘ U - P (P·U)) of a block, in place of U. It is the same for the scores of an instance less that of its own
-// class y, whose part of P·U would leave nothing but rounding of the others where its p is nearly 1.
+// R = c (P ∘ U - P (P·U)) of a block, in place of U. R stays the same if the score of its own class y is subtracted
+// from all scores of an instance, which is done first: where p_y is nearly 1, the part of y in P·U would leave nothing
+// but rounding of the others.
 template <class T>
 void curve(const T* P, const T* weight, const int32_t* y, int64_t classes, int64_t rows, T* U) {
   constexpr int N = kWide<T>;

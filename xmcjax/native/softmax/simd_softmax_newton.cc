@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kAtHand = 128;  // instances whose scores of all classes stay in the cache
 constexpr int64_t kExponential = 8;  // what e^x costs, in products
 
-// Σ over the classes of instances side by side, which stay in registers of the cache.
+// Σ over the classes for instances side by side, in arrays that stay in the cache.
 template <class T>
 struct Columns {
   alignas(64) T top[kAtHand], tied[kAtHand], others[kAtHand], first[kAtHand], second[kAtHand], own[kAtHand],
@@ -50,15 +50,15 @@ class Logarithms {
   double product_ = 1, c_ = 0, sum_ = 0;
 };
 
-// Adds e = e^(now - top) to the sum of the others, or where it is 1 counts it.
+// Adds e = e^(now - top) to the sum of the others, or counts it among the tied ones where now is the top.
 template <class T>
 XMCJAX_INLINE void add_apart(Wide<T> now, Wide<T> top, Wide<T> e, Wide<T>& tied, Wide<T>& others) {
   tied += select(now == top, wide(T(1)), Wide<T>{});
   others += select(now == top, Wide<T>{}, e);
 }
 
-// A row of X p, whose sums are in registers, as what it is in the product with the Hessian. The last register begins
-// before the end of the one before where classes do not fill it: what both have counts once.
+// Makes a row of X p, whose sums are in registers, into the row of the product with the Hessian. Where the classes do
+// not fill the last register, it overlaps the one before it: what both have counts once.
 template <class T>
 class CurvedRow {
  public:
@@ -67,7 +67,7 @@ class CurvedRow {
     for (int64_t l = 0, twice = (m + N - 1) / N * N - m; l < N; ++l) once_[l] = T(l >= twice);
   }
 
-  // u = c (P ∘ U - P (P·U)) for U = sum + b, less what it is for the class y; c Σ P (U - P·U)²
+  // u = c (P ∘ U - P (P·U)) for U = sum + b, from which its number of class y is subtracted; returns c Σ P (U - P·U)².
   template <int R>
   XMCJAX_INLINE double operator()(const Wide<T> (&sum)[R], int64_t end, const T* P, T c, int32_t y,
                                   T* u) const {
@@ -145,8 +145,8 @@ void along_of_two(const SoftmaxAlongArgs<T>& a, int64_t first, int64_t last, dou
 }  // namespace
 
 // U = X p + 1 bᵀ, and R = c (P ∘ U - P (P·U)) in its place while a row is at hand; b is the last row of p. `along` is
-// what each row adds to pᵀH p: c Σ P (U - P·U)². What the numbers of a row have in common changes neither: as in
-// simd_softmax_hessian.cc they are taken less that of its own class.
+// what each row adds to pᵀH p: c Σ P (U - P·U)². Subtracting one number from all of a row changes neither: as in
+// simd_softmax_hessian.cc, the number of the row's own class is subtracted.
 template <class T>
 void softmax_curved(const SoftmaxSolveCsrArgs<T>& a, const T* p, int64_t first, int64_t last, double* along) {
   const int64_t m = a.classes;
@@ -303,7 +303,7 @@ void softmax_along_by_class(const SoftmaxAlongByClassArgs<T>& a, int64_t first, 
       sums[1] += c * mean;
       sums[2] += c * (s.second[j] / sum - mean * mean);
       a.rest[i + j] = T(rest / sum);
-      s.others[j] = T(1 / sum);  // what their e is multiplied by
+      s.others[j] = T(1 / sum);  // the factor of each e
     }
     for (int64_t k = 0; k < a.classes; ++k) {
       T* p = a.P + k * a.n + i;

@@ -18,7 +18,7 @@
 namespace xmcjax::XMCJAX_ISA {
 namespace {
 
-constexpr int64_t kSample = 1000;  // of the rows that tell which curvatures are large
+constexpr int64_t kSample = 1000;  // rows of a sample that tells which curvatures are large
 
 // The vectors of conjugate gradients, [classes, features].
 template <class T>
@@ -71,7 +71,7 @@ class Directions {
       poll(f_ * (f_ / kWide<T> + 1));
       T* z = z_.get() + k * f_;
       std::fill(z, z + f_, T(0));
-      // its rows are its columns
+      // the inverse is symmetric: its rows are its columns
       for (int64_t j = 0; j < f_; ++j) add_scaled(a_.r[k * f_ + j], a_.inverse + (k * f_ + j) * f_, f_, z);
       add_scaled(T(1), z, f_, mean_.get());
     }
@@ -99,7 +99,7 @@ class Directions {
   Zeros<T> p_, q_, z_, mean_;
 };
 
-// The inverse of one class.
+// The inverse of the block of one class.
 template <class T>
 class Block {
  public:
@@ -125,7 +125,7 @@ class Block {
   }
 
  private:
-  // The rows of the largest curvatures; Σ w of the others.
+  // Chooses the rows of the largest curvatures; returns Σ w of the others.
   double choose(int64_t k) {
     double all = 0;
     for (int64_t b = 0; b < a_.blocks; ++b) {
@@ -169,7 +169,7 @@ class Block {
     S_.assign(size_t(f_ * width_), T(0));
     for (int64_t r = 0; r < count; ++r) {
       root_[r] = std::sqrt(w_[chosen_[r]]);
-      // where its first feature is
+      // where the first feature of the row is in X
       chosen_[r] += chosen_[r] / a_.rows * a_.rows * (f_ - 1);
     }
     for (int64_t j = 0; j < f_; ++j) {
@@ -179,7 +179,7 @@ class Block {
     }
   }
 
-  // The upper half of S Sᵀ, of which a little more is made.
+  // The upper half of S Sᵀ, and a little more, as it is made in tiles.
   void add_up() {
     const T* S = S_.data();
     thin::tiles(f_, [&](auto count, int64_t k) {
@@ -193,7 +193,7 @@ class Block {
     });
   }
 
-  // A⁻¹ = L⁻ᵀ L⁻¹ for A = L Lᵀ, of whose lower half A is given
+  // A⁻¹ = L⁻ᵀ L⁻¹ for A = L Lᵀ; the lower half of A is given
   bool invert(T* out) {
     const bool found = Cholesky::factor(A_.get(), f_, f_);
     double *L = L_.get(), sum = 0;

@@ -7,8 +7,8 @@
 //   row    = [labels] { blank index ":" value } [blank] [comment] ["\r"] "\n"
 //   labels = label { "," label }    or, where a row has one class, [blank] integer
 //   blank  = one or more spaces or tabs
-// With kPassedOver a first item without a colon is passed over, whatever it is; and where there are comments,
-// blank "qid:" digits behind the labels.
+// With kPassedOver a first item without a colon is passed over, whatever it is. Where comments may be, there may also
+// be a blank and "qid:" digits behind the labels.
 //
 // A value is the double nearest to its decimal text, then rounded to the matrix's type.
 #include <algorithm>
@@ -85,7 +85,7 @@ double nearest_double(const char* p, const char* end) {
   auto result = std::from_chars(p, end, value);
   if (result.ec == std::errc() && result.ptr == end) return value;
 #endif
-  // Above and below the range of double, where from_chars gives no value; and a library without it.
+  // For numbers outside the range of double, of which from_chars gives no value, and for a library without from_chars.
   static const locale_t c_locale = newlocale(LC_ALL_MASK, "C", static_cast<locale_t>(nullptr));
   return strtod_l(std::string(p, end).c_str(), nullptr, c_locale);
 }
