@@ -8,10 +8,10 @@
 
 namespace xmcjax::cuda {
 
-constexpr int kTiles = 32;  // of a panel
+constexpr int kTiles = 32;  // of a panel at most
 constexpr int kPart = 1024;  // pieces that one warp counts and lists
 constexpr int kScanned = 8;  // counts that one thread adds up together
-// Active entries of which the loads are under way together where there are no more; else 32 bytes of them.
+// Active entries of a tile whose loads are under way together.
 constexpr int kAtOnce = 4;
 
 // The lanes of a panel.
@@ -160,7 +160,7 @@ struct List {
   }
 };
 
-// D ∘ (X V) of the listed pieces, or X V where D is null: as many warps as the GPU holds take one after the
+// D ∘ (X V) of the listed pieces, or X V where D is null: as many warps as the GPU holds take one piece after the
 // other.
 template <class T>
 struct Scores {
@@ -194,10 +194,10 @@ struct Scores {
   }
 };
 
-// Aᵀ C for one piece of Aᵀ, `rows`, and TILES tiles, of which a thread has one lane each: rows of C that
+// Aᵀ C for one piece of Aᵀ, `rows`, and TILES tiles, of each of which a thread has one lane: rows of C that
 // `words` leaves out in a tile are not loaded there. 32 entries at once are asked which tiles need them.
 //
-// WHOLE: C may be dense, so that entries that all tiles need are worth a way of their own.
+// WHOLE: C may be dense, so that entries that all tiles need have a function of their own, add_to_all.
 template <class T, int TILES, bool WHOLE>
 struct Columns {
   static constexpr bool kInRegisters = WHOLE;
@@ -264,7 +264,7 @@ struct Columns {
     return some;
   }
 
-  // Which tiles need them; none needs those that fill a group up.
+  // Which tiles need each entry; no tile needs the zeros that fill a group up.
   XMCJAX_BODY Each<uint32_t> words_of(Entries& some, int32_t first_tile) const {
     Each<uint32_t> word;
     EACH(t) { word[t] = some.x[t] != T(0) ? load(words + some.at[t]) >> first_tile : 0u; }
@@ -280,7 +280,7 @@ struct Columns {
     return ballot(needed) == 0xffffffffu;
   }
 
-  // All entries, in their order, whose numbers of all tiles are under way together.
+  // Adds all entries, in their order; the loads of an entry for all tiles are under way together.
   XMCJAX_BODY void add_to_all(Entries& some, int32_t first_lane, Each<T> (&total)[TILES]) const {
     Each<bool> there;
     EACH(t) { there[t] = some.x[t] != T(0); }
@@ -300,7 +300,7 @@ struct Columns {
     }
   }
 
-  // The next ENTRIES of a mask, in their order, of which it is cleared.
+  // Adds the next ENTRIES entries of a mask, in their order, and clears their bits.
   template <int ENTRIES>
   XMCJAX_BODY void add(uint32_t& mask, Entries& some, int32_t lane_of_tile, Each<T>& total) const {
     const int count = count_bits(mask);  // of those that are left

@@ -3,7 +3,7 @@
 //     x = min(max(b − t, l), u),  Σ x = r  or, at_most,  Σ x <= r and t >= ρ Σ x
 //
 // t is searched for by Newton's method from below, and once more as a difference from what was found, in which
-// nothing large cancels; where b is so large that this difference is rough too, there are others from it. Each
+// nothing large cancels; where b is so large that this difference is rough too, further searches follow. Each
 // step is one pass over the registers: the entries between the bounds are added up, and those at a bound are
 // counted.
 #pragma once
@@ -16,9 +16,9 @@ template <class T>
 struct BoxNumbers {
   T radius, lower, upper, rho;
   double bound;  // what upper is the rounding of
-  bool at_most, shared;  // whether upper is what k entries have of the radius
+  bool at_most, shared;  // shared: whether upper is radius/k
 
-  // Of the numbers that the sum of m entries is made of; of those of k entries at radius/k it is one.
+  // The size of the numbers that the sum of m entries is made of; where upper is radius/k, that of upper is enough.
   XMCJAX_BODY T size(T m) const {
     if (shared) return upper;
     return absolute(radius) + (lower > -infinity<T>() ? m * absolute(lower) : T(0));
@@ -34,7 +34,8 @@ struct Found {
 
 constexpr int kSearchSteps = 256;
 
-// At most the k-th largest of numbers of which each thread has one, for small k: copies of one count once.
+// A number that is at most the k-th largest of those of which each thread has one, for small k: copies of a number
+// count once.
 template <int THREADS, class T>
 XMCJAX_BODY T about_kth(Each<Pack<T, 1>, THREADS> numbers, T top, int k) {
   XMCJAX_ONCE
@@ -47,13 +48,13 @@ XMCJAX_BODY T about_kth(Each<Pack<T, 1>, THREADS> numbers, T top, int k) {
   return top;
 }
 
-constexpr int kHeads = 8;  // up to here b_[k] bounds a threshold
+constexpr int kHeads = 8;  // up to this k, b_[k] bounds a threshold
 
 // The t of `vector` less its center, from `start`; `high` bounds it.
 template <class T, int N, int THREADS>
 XMCJAX_BODY Found<T> search(Centred<T, N, THREADS>& vector, const BoxNumbers<T>& of, T start, T high) {
   const T inf = infinity<T>(), m = T(vector.numbers.m), lower = of.lower, upper = of.upper;
-  // below this the sum of x is rounding
+  // differences of the sum of x below this are rounding
   const T noise = 4 * Limits<T>::kEpsilon * of.size(m);
   T t = start, low = -inf;
   bool tight = false;
@@ -76,7 +77,7 @@ XMCJAX_BODY Found<T> search(Centred<T, N, THREADS>& vector, const BoxNumbers<T>&
     }
     const Pack<T, 3> sum = sums<THREADS>(parts);
     const T above = sum.of[2] - sum.of[1], below = m - sum.of[2];
-    // Many entries at a bound leave a small rest for the others: of whole numbers times a bound none is lost.
+    // Many entries at a bound leave a small rest for the others; in double, their number times the bound is exact.
     T n = sum.of[1];
     double at_bounds = 0;
     if (below > 0) at_bounds = double(below) * double(lower);
@@ -166,7 +167,7 @@ struct BoxRows {
     Found<T> found{T(0), false};
     if (!bad) {
       // If k entries at the bound of `width` make up the sum, t + l is not farther below b_[k] than that.
-      // By the rounding of the bounds the spare sum may be below 0: all entries are at the lower one.
+      // By the rounding of the bounds `spare` may be below 0: all entries are then at the lower one.
       const T spare = maximum(r - (lower > -inf ? m * lower : T(0)), T(0)),
               width = minimum(upper - lower, spare);
       const T k = width > 0 ? spare / width : T(1);

@@ -65,7 +65,7 @@ class Arrays {
     return checked<T>(out(i), shape, "result ", i);
   }
 
-  // As many numbers as that, with any axes.
+  // `count` numbers, with any axes.
   template <class T>
   const T* numbers(size_t i, int64_t count) const {
     return counted<T>(in(i), count, "argument ", i);
@@ -84,7 +84,7 @@ class Arrays {
     return to;
   }
 
-  // As many numbers as that at least.
+  // `least` numbers at least.
   template <class T>
   T* room(size_t i, int64_t least) const {
     if (out(i).size_bytes() < size_t(least) * sizeof(T))
@@ -98,7 +98,7 @@ class Arrays {
     return dimensions[axis];
   }
 
-  // The matrix whose arrays begin at `first`, with a result of the pieces beside its rows.
+  // The matrix whose kOfRows arrays begin at `first`; sums_of() sets the number of its rows.
   template <class T>
   Rows<T> rows(size_t first) const {
     Rows<T> rows;
@@ -421,7 +421,7 @@ ffi::Error project_weighted_call(Stream stream, ffi::RemainingArgs in, ffi::Rema
 }  // namespace
 }  // namespace xmcjax::cuda
 
-// A target of XLA that the library shows; what else it is bound to follows.
+// A target of XLA that the library exports; `binding` is what it is bound to besides the stream, arguments and results.
 #define XMCJAX_TARGET(name, function, binding)                              \
   XMCJAX_EXPORT XLA_FFI_Error* xmcjax_cuda_##name(XLA_FFI_CallFrame*);      \
   XLA_FFI_DEFINE_HANDLER_SYMBOL(xmcjax_cuda_##name, xmcjax::cuda::function, \

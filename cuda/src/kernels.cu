@@ -26,7 +26,7 @@ void columns_of(Launches& launch, const Rows<T>& rows, const T* c, const uint32_
   launch(Body::warps(rows, panel), Body{rows, c, words, sums, panel, square});
 }
 
-// Aᵀ C of one panel, whose words are there.
+// Aᵀ C of one panel, whose words are known.
 template <bool WHOLE, class T>
 void columns(Launches& launch, const Rows<T>& rows, const T* c, const uint32_t* words, Sums<T> sums,
              const Panel& panel, bool square) {
@@ -39,7 +39,7 @@ void columns(Launches& launch, const Rows<T>& rows, const T* c, const uint32_t* 
   launch(Join<T>::warps(rows, join.end - join.first), join);
 }
 
-// X V of the rows that room.words has, times D where it is not null, into room.scores.
+// X V of the rows that room.words has, times D where d is not null, into room.scores.
 template <class T>
 void scores_of(Launches& launch, const Rows<T>& rows, const T* v, const T* d, Room<T> room,
                const Panel& panel) {
@@ -53,7 +53,7 @@ void scores_of(Launches& launch, const Rows<T>& rows, const T* v, const T* d, Ro
   launch(Join<T>::warps(rows, join.end - join.first), join);
 }
 
-// Sums of 64 parts, and of 64 of these, until at most 64 are left; where they are, and how many.
+// Sums of 64 parts, and of 64 of these, until at most 64 are left; returns where they are, and how many.
 struct Folded {
   double* at;
   int32_t count;
@@ -211,7 +211,7 @@ std::string topk(Stream stream, const LargestArguments<K>& a) {
   };
   if (a.parts == 1) {
     rows(a.in, nullptr, a.out, a.place, a.m, 1, a.m);
-  } else {  // those of each part, and of these, which stand in the order of their places where they are equal
+  } else {  // those of each part, then the largest of these, in which equal ones stand in the order of their places
     rows(a.in, nullptr, a.of_parts, a.place_of_parts, a.m, a.parts, a.length);
     const int32_t found = a.parts * a.k;
     rows(a.of_parts, a.place_of_parts, a.out, a.place, found, 1, found);

@@ -10,7 +10,7 @@
 namespace xmcjax::cuda {
 
 constexpr int kSummed = 64;  // rows that one warp adds up in the type of the numbers; the rest in float64
-constexpr int kUnder = 4;  // of these, loads that are under way together
+constexpr int kUnder = 4;  // of these rows, whose loads are under way together
 
 // The tiles of each row in which a lane that is open has D ≠ 0, from bits that were made once: bit t of
 // bits[i, j] stands for lane 32 j + t.
@@ -48,14 +48,14 @@ struct Words {
   }
 };
 
-// Over 64 rows and a tile, of the rows that `words` has there: Σ D s, or, with `centred`, D e in the place of s
+// Over 64 rows and a tile, of the rows that `words` has there: Σ D s, or, with CENTRED, D e in the place of s
 // and Σ D e².
 template <class T, bool CENTRED>
 struct Centre {
   T* scores;  // [n, lanes]
   const T* d;  // [n, lanes]
   const uint32_t* words;  // [n]
-  const T* q;  // [lanes], what was found without `centred`, times 1/h
+  const T* q;  // [lanes], what was found without CENTRED, times 1/h
   double* part;  // [parts, width of the panel]
   Panel panel;
   int32_t n;
@@ -92,7 +92,7 @@ struct Centre {
   }
 };
 
-// out[lane] = the sum of the last parts, times `times` where there is one.
+// out[lane] = the sum of the last parts, times `times` where that is not null.
 template <class T>
 struct Total {
   const double* in;  // [count, width]
@@ -117,7 +117,8 @@ struct Total {
   }
 };
 
-// Numbers of a lane in a step; where neither α nor β is asked for, nothing of the lane is read or written.
+// Numbers of the lanes in a step. The vectors of a lane are read and written only where its α is not 0, or, for the
+// next direction, where it is open.
 template <class T>
 struct Lanes {
   const T* alpha;  // [lanes], the length of the step; 0 in a lane that is closed

@@ -19,7 +19,7 @@ namespace xmcjax::cuda {
 
 using Stream = struct ::CUstream_st*;
 
-// Sizes of what is worked with, of X [n, d] and its pieces.
+// parts_of(): parts of kPart pieces. Room: the working arrays of products with the active rows of X [n, d].
 inline int32_t parts_of(int32_t pieces) { return (pieces + kPart - 1) / kPart; }
 
 template <class T>
@@ -52,7 +52,7 @@ inline int64_t room_of_parts(int64_t count) {
   return all;
 }
 
-// What conjugate gradients ask for beside what they work with in `Room`.
+// What conjugate gradients ask for beside the arrays of `Room`.
 template <class T>
 struct Centring {
   const uint32_t* bits;  // [n, tiles]

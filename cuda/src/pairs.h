@@ -1,5 +1,5 @@
-// Scores of sparse rows with sparse weights that stand by feature: the pairs of an entry and a weight, and no
-// other numbers.
+// Scores of sparse rows with sparse weights that stand by feature. Only the pairs of an entry and a weight are
+// read, and no other numbers.
 #pragma once
 
 #include "warp.h"
@@ -18,8 +18,8 @@ struct PairArguments {
   int32_t n, labels;
 };
 
-// The scores of a row, by one warp. Its entries come one after the other, and the weights of one have labels of
-// their own, so that each sum has the order of the entries.
+// The scores of a row, by one warp. The entries of the row come one after the other, and the weights of an entry all
+// have different labels, so that each sum has the order of the entries.
 template <class T>
 struct Pairs {
   PairArguments<T> of;

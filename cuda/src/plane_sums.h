@@ -9,8 +9,8 @@
 namespace xmcjax::cuda {
 
 constexpr int kSums = 6;
-constexpr int kRows = 128;  // that one warp adds up in the type of the numbers; the rest in float64
-constexpr int kFold = 64;  // of these sums that the next warp adds up
+constexpr int kRows = 128;  // rows that one warp adds up in the type of the numbers; the rest is in float64
+constexpr int kFold = 64;  // such sums that a warp adds up next
 
 // The losses of native/newton/margin_losses.h, of a number s and a target y = ±1, by the numbers of
 // native/interface/ids.def.
@@ -43,7 +43,8 @@ XMCJAX_BODY void loss_at(T s, T y, T parameter, T& value, T& slope, T& curvature
   }
 }
 
-// A number that is one for all rows or one for each, and so for the lanes: its steps are 0 or a row, 0 or 1.
+// A number that is the same for all rows or one of each row, and so for the lanes: of_row is 0 or the length of a row,
+// of_lane is 0 or 1.
 template <class T>
 struct Broadcast {
   const T* at;

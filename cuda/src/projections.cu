@@ -18,7 +18,7 @@ std::string by_blocks(Launches& launch, const Arguments& of) {
 }
 
 template <class T>
-constexpr int kOfLong = sizeof(T) == 8 ? 512 : 1024;  // threads, whose registers a multiprocessor has
+constexpr int kOfLong = sizeof(T) == 8 ? 512 : 1024;  // threads that a multiprocessor has registers for
 
 template <template <class, int, int> class Body, class T, class Arguments>
 std::string of_one_array(Stream stream, const Arguments& of) {
@@ -45,8 +45,7 @@ std::string project_topk(Stream stream, const TopkArguments<T>& of) {
   return of_one_array<TopkRows, T>(stream, of);
 }
 
-// Four numbers of each entry. A warp that has more of them has fewer steps of its own to make, as far as the
-// registers allow.
+// An entry has four numbers. A warp that holds more entries makes fewer steps for each, as far as the registers allow.
 template <class T>
 std::string project_weighted(Stream stream, const WeightedArguments<T>& of) {
   constexpr bool kNarrow = sizeof(T) == 4;

@@ -34,8 +34,8 @@ struct Sums {
   }
 };
 
-// W numbers of a row from `lane` on: neighbours, or every 32nd one, as far as there are lanes, where rows are
-// not aligned for neighbours to be loaded in one piece.
+// W numbers of a row from `lane` on: neighbours, or, APART, every 32nd one as far as there are lanes. That is for rows
+// that are not aligned for neighbours to be loaded in one piece.
 template <int W, bool APART, class T>
 XMCJAX_BODY Pack<T, W> load_lanes(const T* row, int32_t lane, int32_t lanes) {
   if constexpr (!APART) return load_pack<W>(row + lane);
@@ -45,7 +45,7 @@ XMCJAX_BODY Pack<T, W> load_lanes(const T* row, int32_t lane, int32_t lanes) {
   return pack;
 }
 
-// total += Σ x V[at] over the entries of one group, from the first to the last; zeros fill it up and load
+// total += Σ x V[at] over the entries of one group, from the first to the last; the zeros that fill a group up load
 // nothing.
 template <int W, bool APART = false, class T>
 XMCJAX_BODY void add_group(const Rows<T>& rows, int64_t group, const T* v, int32_t lanes, bool square,
@@ -93,7 +93,7 @@ struct Product {
   }
 
   XMCJAX_BODY void operator()(int64_t warp) const {
-    // one warp after another takes the next piece and the same lanes: those of V stay in the cache
+    // one warp after another takes the next piece and the same lanes: these lanes of V stay in the cache
     const int32_t piece = int32_t(warp % rows.pieces), first = int32_t(warp / rows.pieces) * kWarp * W;
     const int32_t start = load(rows.start + piece), stop = load(rows.stop + piece);
     T* to = sums.of(piece, rows.m, lanes);
@@ -131,7 +131,7 @@ struct Join {
   XMCJAX_BODY void operator()(int64_t warp) const {
     const int32_t k = int32_t(warp % rows.long_rows), tile = int32_t(warp / rows.long_rows);
     const int32_t row = load(rows.longs + k), begin = load(rows.more + k), stop = load(rows.more + k + 1);
-    if (begin == stop) return;  // fills the list up
+    if (begin == stop) return;  // an entry that fills the list up
     if (active != nullptr && (active[row] >> tile & 1u) == 0) return;
     EACH(t) {
       const int32_t lane = first + tile * kWarp + t;

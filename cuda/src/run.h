@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads, LeastBlocks<Body>::value)
 
 inline std::string said(cudaError_t error) { return error == cudaSuccess ? "" : cudaGetErrorString(error); }
 
-// The device of a stream is the current one while this lives; errors of others before it are forgotten.
+// Makes the device of a stream the current one while this lives, and forgets errors that others made before.
 class OnDeviceOf {
  public:
   explicit OnDeviceOf(Stream stream) {
@@ -62,7 +62,7 @@ std::string run(Stream stream, int64_t warps, const Body& body) {
   return said(cudaGetLastError());
 }
 
-// Of a body whose team is a block: with 128 registers of a thread, as far as there are as many.
+// For a body whose team is a block: with 128 registers for a thread, as far as there are as many.
 template <class Body>
 __global__ void __launch_bounds__(Body::kThreads, Body::kThreads < 512 ? 512 / Body::kThreads : 1)
     xmcjax_block(const Body body) {
@@ -77,7 +77,7 @@ std::string run_blocks(Stream stream, int64_t blocks, const Body& body) {
   return said(cudaGetLastError());
 }
 
-// Warps that the current GPU holds at once, of those kernels that take one piece after another.
+// Warps that the current GPU holds at once, for kernels that take one piece after another.
 inline int64_t resident_warps() {
   int device = 0, processors = 0;
   if (cudaGetDevice(&device) != cudaSuccess ||

@@ -30,8 +30,9 @@ struct Larger {
   }
 };
 
-// x of all threads of the team by an operation whose order of two numbers does not matter: a butterfly in each
-// warp, in which a thread meets the one whose number differs in bit 4, 3, … 0, and one of the warps' results.
+// Combines the x of all threads of the team by an operation whose order of two numbers does not matter: by a
+// butterfly in each warp, in which a thread meets the one whose number differs in bit 4, 3, … 0, and then by a
+// butterfly of the warps' results.
 template <int THREADS, class Op, class T, int K>
 XMCJAX_BODY Pack<T, K> over_team(Each<Pack<T, K>, THREADS>& x, const Op& op) {
   constexpr int kWarpsOfTeam = THREADS / kWarp;
@@ -75,7 +76,7 @@ XMCJAX_BODY Pack<T, K> sums(Each<Pack<T, K>, THREADS>& x) {
   return over_team<THREADS>(x, Plus{});
 }
 
-// The largest of one number of each thread. Of a 0 and a −0, which are equal, a GPU may find either: 0 is meant.
+// The largest of one number of each thread. Of a 0 and a −0, which are equal, a GPU may find either: the result is 0.
 template <int THREADS, class T>
 XMCJAX_BODY T largest_of(Each<Pack<T, 1>, THREADS>& x) {
   return over_team<THREADS>(x, Larger{}).of[0] + T(0);
@@ -112,7 +113,7 @@ XMCJAX_BODY T absolute(T x) {
   return x < T(0) ? -x : x;
 }
 
-// Integers that are ordered as the numbers are, and have as many between them.
+// Integers that are ordered as the numbers are; neighbouring numbers have neighbouring integers.
 template <class T>
 XMCJAX_BODY typename Limits<T>::Key key_of(T x) {
   typename Limits<T>::Key bits;
@@ -177,7 +178,8 @@ struct Vector {
     }
   }
 
-  // f(t, number) of each number, and of what is beyond the end; `make` of it before where it is in memory.
+  // f(t, number) for each number, and for the padding beyond the end. A number that is in memory goes through `make`
+  // before.
   template <class F, class G>
   XMCJAX_BODY void each(const F& f, const G& make) {
     EACH_OF(THREADS, t) {
@@ -226,11 +228,11 @@ struct Vector {
   }
 };
 
-// A vector less the parts of a center, each of which is what those before it lack: it has none at first. Registers
-// hold the differences.
+// A vector less a center, which is the sum of `count` parts: each part is what those before it lack, and at first there
+// is none. Registers hold the differences.
 template <class T, int N, int THREADS>
 struct Centred {
-  // Each is some 2^24 (float64: 2^53) times smaller than the one before: so many reach from the largest float32 to
+  // Each part is some 2^24 (float64: 2^53) times smaller than the one before: so many reach from the largest float32 to
   // a radius of 1.
   static constexpr int kParts = 6;
   Vector<T, N, THREADS> numbers;
@@ -242,7 +244,7 @@ struct Centred {
     numbers.read();
   }
 
-  // By a part more, of kParts at most.
+  // Adds a part to the center, of kParts at most.
   XMCJAX_BODY void move(T by) {
     XMCJAX_UNROLL
     for (int i = 0; i < kParts; ++i)
@@ -256,7 +258,7 @@ struct Centred {
     }
   }
 
-  // t and the center
+  // t plus the center
   XMCJAX_BODY T whole(T t) const {
     XMCJAX_UNROLL
     for (int i = kParts - 1; i >= 0; --i) t += parts[i];

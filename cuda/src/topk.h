@@ -14,8 +14,8 @@ namespace xmcjax::cuda {
 constexpr int kMostBest = kWarp;  // of k
 constexpr int kShortRow = 256;  // entries up to which a row is read entry by entry
 
-// The bits of a number as an integer of the same order, and back: of negative ones all but the sign are turned
-// around. The least integer stands for no entry; the one NaN that has it as well is looked after in Best::fill.
+// The bits of a number as an integer of the same order, and back: in negative numbers all bits but the sign are
+// inverted. The least integer stands for no entry; Best::fill looks after the one NaN that has this integer as well.
 template <class K>
 struct Ordered {
   static constexpr K kMost = K(~(uint64_t(1) << 63) >> (64 - 8 * sizeof(K))), kNone = -kMost - 1;
@@ -161,11 +161,11 @@ struct LargestOfRow {
   const int32_t* names;  // [n, m], or null: what stands in `place` instead of the place in the row
   K* out;  // [n, parts, k]
   int32_t* place;  // the same
-  int32_t m, k, parts, length;  // of a row; no part but the last has another length
+  int32_t m, k, parts, length;  // a row has m entries, in parts of `length` but for the last
 
   XMCJAX_BODY void operator()(int64_t warp) const {
     constexpr int kOnce = W == 1 || sizeof(K) == 4 ? 8 : 5, kEntries = kOnce * kWarp * W;
-    const int64_t n = parts == 1 ? warp : warp / parts;  // a division is as long as the sorting of a warp
+    const int64_t n = parts == 1 ? warp : warp / parts;  // a division takes as long as the sorting of a warp
     const K* row = in + n * m;
     const int32_t begin = int32_t(warp - n * parts) * length;
     const int32_t stop = m - begin < length ? m : begin + length;

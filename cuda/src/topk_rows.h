@@ -1,17 +1,17 @@
 // Projections with the upper bound Σ x / k of xmcjax/projections/_topk.py, a vector by a team of threads.
 //
 // That file says what t, v = t + u and the level are. The numbers at the head are found first: b_[k], b_[k+1] and
-// the sum of the k largest, for small k by taking the largest number below the one before, whose copies are
-// counted in the same pass, and beyond by halving the floats that are left.
+// the sum of the k largest. For small k that is done by taking the largest number below the one before again and
+// again, and counting its copies in the same pass; for larger k by halving the floats that are left.
 #pragma once
 
 #include "box_rows.h"
 
 namespace xmcjax::cuda {
 
-constexpr int kFew = 16;  // up to here the largest are taken one after the other
-constexpr int kLists = 8;  // and up to here from sorted lists of each thread, of so many numbers:
-constexpr int kSorted = 3;
+constexpr int kFew = 16;  // up to this k, the largest are taken one after the other
+constexpr int kLists = 8;  // up to this k, from sorted lists of a warp's threads
+constexpr int kSorted = 3;  // numbers of such a list
 
 template <class T>
 struct Heads {
@@ -37,8 +37,8 @@ XMCJAX_BODY Heads<T> heads_one_by_one(Centred<T, N, THREADS>& vector, T top, int
   return {-inf, -inf, -inf};
 }
 
-// By a warp whose threads each keep their largest numbers in order, and of which the one with the largest of all
-// gives it away. Not found where a thread has given away all that it kept.
+// The same by a warp. Each thread keeps its largest numbers in order, and the thread with the largest of all gives that
+// away. False where a thread has given away all that it kept.
 template <class T, int N>
 XMCJAX_BODY bool heads_of_lists(Centred<T, N, kWarp>& vector, int64_t k, Heads<T>* heads) {
   const T inf = infinity<T>();
@@ -129,7 +129,7 @@ struct Step {
 template <class T, int N, int THREADS>
 XMCJAX_BODY Step<T> step_at(Centred<T, N, THREADS>& vector, T t, T v, T k, T rho) {
   Each<Pack<T, 4>, THREADS>
-      parts;  // of all >= t their number and of those up to v Σ (b − t); Σ (b − v), how many
+      parts;  // of b >= t: their number, Σ (b − t) of those up to v; of b > v: Σ (b − v), their number
   EACH_OF(THREADS, i) { parts[i] = {T(0), T(0), T(0), T(0)}; }
   vector.each([&](int i, T b) {
     const bool over = b > v;

@@ -45,7 +45,7 @@ struct Each {
 #endif
 };
 
-// The threads where it is true, as bits.
+// The threads in which x is true, as bits.
 XMCJAX_BODY uint32_t ballot(Each<bool>& x) {
 #ifdef __CUDACC__
   return __ballot_sync(0xffffffffu, x.mine);
@@ -56,7 +56,7 @@ XMCJAX_BODY uint32_t ballot(Each<bool>& x) {
 #endif
 }
 
-// What a thread has written before is there for the others behind it.
+// What a thread has written before this is there for the others after it.
 XMCJAX_BODY void together() {
 #ifdef __CUDACC__
   __syncwarp();
@@ -73,7 +73,7 @@ XMCJAX_BODY T from(Each<T>& x, int i) {
 #endif
 }
 
-// To each thread the value of the one whose number has other bits there.
+// Gives each thread the value of the thread whose number differs in `bits`.
 template <class T>
 XMCJAX_BODY Each<T> across(Each<T>& x, int bits) {
   Each<T> y;
@@ -85,7 +85,7 @@ XMCJAX_BODY Each<T> across(Each<T>& x, int bits) {
   return y;
 }
 
-// To each thread the value of the one before it, to the first its own.
+// Gives each thread the value of the thread before it, and the first thread its own.
 template <class T>
 XMCJAX_BODY Each<T> behind(Each<T>& x) {
   Each<T> y;

@@ -3,9 +3,9 @@
 //
 //     min ½‖x − b‖²  with  wᵀx = r,  l <= x <= u:   x = min(max(b − t w, l), u)
 //
-// wᵀx falls as t rises. Newton's method finds t, steps that leave what is known of it halve the floats between,
-// and a second search finds what is left of t as a difference; where b is so large that this is rough too, two more
-// follow.
+// wᵀx falls as t rises. Newton's method finds t; a step that would leave the interval known to hold t halves the
+// floats in it instead. A second search finds what is left of t as a difference; where b is so large that this
+// rest is rough too, further searches follow.
 #pragma once
 
 #include "team.h"
@@ -21,8 +21,8 @@ struct WeightedArguments {
 };
 
 constexpr int kWeightedNewtonSteps = 48, kWeightedSteps = 256;
-// Rests for entries up to the largest float32, and how much smaller one has to be for another, see
-// xmcjax/projections/_weighted.py.
+// kRests: searches after the first, enough for entries up to the largest float32. kSmaller: how much smaller a rest has
+// to be than the one before for another search, see xmcjax/projections/_weighted.py.
 constexpr float kSmaller = 1.0f / 1024;
 template <class T>
 constexpr int kRests = sizeof(T) == sizeof(float) ? 6 : 3;
@@ -71,7 +71,7 @@ struct WeightedRows {
       }
     }
 
-    // By the part of this place.
+    // Moves b by part number `place` of t.
     XMCJAX_BODY void move(T by, int place) {
       XMCJAX_UNROLL
       for (int i = 0; i < kRests<T>; ++i)
@@ -109,7 +109,7 @@ struct WeightedRows {
       const T next = inside ? newton : between(low, high);
       if (off == 0 || off != off || (slope > 0 && newton == t) || next == low || next == high) break;
       t = next;
-      // what the sum is rounded by: this step solves it
+      // `off` is within the rounding of the sum: this step solves it
       if (inside && absolute(off) <= 4 * Limits<T>::kEpsilon * absolute(r)) break;
     }
     return t;
@@ -125,7 +125,7 @@ struct WeightedRows {
                     {}};
     entries.b.read(), entries.lower.read(), entries.upper.read(), entries.weight.read();
 
-    // what is improper, the ends of wᵀx, the size of their terms, and of the smaller ones
+    // how many entries are improper, the ends of wᵀx, the sum of the sizes of its terms, and that of the smaller ones
     Each<Pack<T, 5>, THREADS> parts;
     Each<Pack<T, 1>, THREADS> largest;  // |w|
     EACH_OF(THREADS, i) { parts[i] = {T(0), T(0), T(0), T(0), T(0)}, largest[i] = {T(0)}; }

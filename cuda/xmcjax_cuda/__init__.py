@@ -2,5 +2,5 @@
 
 from pathlib import Path
 
-#: Of the shared library.
+#: The path of the shared library.
 LIBRARY = Path(__file__).parent / "libxmcjax_cuda.so"
