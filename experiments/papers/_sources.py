@@ -13,7 +13,7 @@ _NEWTON = ("lanes", "losses", "inits", "solvers/newton_cg.py", "solvers/_lane_cg
 # The modules that every search for dual variables uses, and those of the ADMM steps.
 _SEARCH = ("_search", "_certified", "_admm", "_admm_blocks", "_admm_dense", "_admm_sparse", "_formulations")
 _SEARCHED = (*(f"solvers/{name}.py" for name in _SEARCH), "native/dual")
-_DUAL = ("solvers/multiclass_dual", *_SEARCHED)
+_DUAL = ("solvers/multiclass_dual", "solvers/_interior.py", *_SEARCHED)
 _TOP_K = ("solvers/instance_dual.py", "solvers/topk_sdca.py", "solvers/_lbfgs_weights.py", *_SEARCHED)
 _SOFTMAX = (
     "solvers/multinomial",

@@ -44,7 +44,8 @@ _SHORT, _SHORT_STEPS = 1e-3, 5
 # Where rounding makes a system indefinite, the first of these numbers that makes it definite is added to its
 # diagonal, which is scaled to 1.
 _SHIFTS = (0.0, 1e-14, 1e-12, 1e-10)
-# Dual variables below a part of C are set to 0 in the end: the first part with which the gap stays small enough.
+# In the end dual variables below a part of C are set to 0: the first part with which the gap stays small
+# enough.
 _ZEROS = (1e-3, 1e-5, 1e-7)
 # Bytes of the products of dual weights and features that are held at once.
 _AT_ONCE = 32 << 20
