@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 
+import jax
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -137,6 +138,17 @@ def test_a_start_saves_evaluations_and_a_later_call_goes_on():
     first, _ = steps.in_passes(NONE, 1e-3, 100)
     then, passes = steps.in_passes(NONE, 1e-3, 100)
     assert passes <= 2 and then.gap <= first.gap
+
+
+@pytest.mark.parametrize(("unit", "C", "tol"), [(1e6, 10.0, 1e-7), (1e3, 1e7, 1e-7), (1e6, 10.0, 1e-9)])
+def test_what_rounding_ends_a_few_epochs_solve(unit, C, tol):
+    """Its weights are the best, and of their dual variables those of the epochs."""
+    rng = np.random.default_rng(0)
+    X, y = unit * np.eye(32)[rng.integers(0, 32, 95)], rng.integers(0, 3, 95)
+    with jax.enable_x64(True):
+        found = topk_sdca.solve(X, y, 1, C, variant="entropy", tol=tol)
+    assert found.status == Status.CONVERGED and found.gap <= tol and found.epochs < 200
+    assert certified(X, y, found.alpha, "topk_entropy", C, tol, found.W, 1).gap <= tol
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 7])

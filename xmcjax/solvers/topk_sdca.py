@@ -78,7 +78,8 @@ _PATIENCE = 400
 # _LEAST: the same number where features are dense and epochs come first. _SHARE: part of the epochs allowed
 # that the first epochs take at most, unless the least number of them is more.
 _LEAST, _SHARE = 20, 0.8
-# Epochs of the entropy before L-BFGS where features are not dense: text needs three to six.
+# Epochs of the entropy before L-BFGS where features are not dense: text needs three to six. As many come
+# first where L-BFGS does not end, and then twice as many each time.
 _EPOCHS = 10
 # _WEIGHTS: number of weights up to which the solver of Crammer and Singer's SVM has Newton's method. _LAST:
 # part of the epochs allowed that is left to that solver.
@@ -372,16 +373,21 @@ def solve(
 
         search.attempt(in_passes, lambda: here - made)
         status = search.status(max_epochs - made)
-        # L-BFGS was ended by rounding, or by a matrix that is no kernel
-        if entropy and search.unsolved and made < here:
-            status = epochs(here - made)
+        # L-BFGS was ended by rounding, or by a matrix that is no kernel. D of a few epochs may be near enough to P of the
+        # weights that there are, long before P of their own weights is.
+        few = _EPOCHS
+        while entropy and search.unsolved and made < here:
+            status, few = epochs(min(few, here - made)), 2 * few
+            if status != Status.MAX_STEPS:
+                break
     if hands_over and search.unsolved and made < max_epochs:
         options = dict(C=of_rows, classes=m, tol=tol, max_epochs=max_epochs - made, seed=seed, start=start)
         ended = _crammer_singer(X, y, observe, made, **options)
         if ended.gap < search.gap:
             return ended._replace(reason=f"{reason}; after {made} epochs {ended.reason}")
         made, status = ended.epochs, search.status(max_epochs - ended.epochs)
-    if status == Status.CONVERGED and search.unsolved:  # what the epochs took for the gap was rounding
-        status = Status.STALLED
+    # the gap of the best weights and the best dual variables counts, whatever the last method took it for
+    if Status.CONVERGED in (status, search.status(1)):
+        status = search.status(1)
     found = search.found
     return Solution(found.W, found.primal, found.gap, made, status, reason, found.alpha)
