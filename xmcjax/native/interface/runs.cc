@@ -125,7 +125,7 @@ void check_instances(const Args& args, const std::string& call) {
   };
   const bool csr = args.features == kCsrFeatures;
   expect((csr ? args.csr.n : args.rows) == args.n,
-         "features with a row for each of " + std::to_string(args.n) + " classes");
+         "features with a row for each of " + std::to_string(args.n) + " instances");
   expect(args.features != kGramFeatures || args.columns == args.n, "inner products [n, n]");
   expect(csr ? args.second == args.classes : args.first == args.classes && args.second == args.columns,
          "weights [lanes, classes, columns], of CSR features [lanes, columns, classes]");
