@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from tests.support import objectives
 from tests.support.estimators import clusters
 from xmcjax import OneVsAllClassifier
 from xmcjax.data import fit_transforms
+from xmcjax.losses import MARGIN_LOSSES
 from xmcjax.solvers import Status
 
 
@@ -43,6 +45,31 @@ def test_labels_in_parts_are_those_of_one_fit(options, container, dtype):
         np.testing.assert_array_equal(dense(parts)[: len(before)], before)
     same(parts, whole)
     assert (parts.predict(X) != whole.predict(X)).nnz == 0
+
+
+@pytest.mark.parametrize("loss", [loss for loss in MARGIN_LOSSES if loss != "hinge"])
+def test_any_number_of_labels_gives_the_bits_of_one_fit(loss):
+    X, Y = problem(n_labels=8)
+    parts = OneVsAllClassifier(loss, C=100.0).fit(X, Y[:, :5]).partial_fit(X, Y)
+    same(parts, OneVsAllClassifier(loss, C=100.0).fit(X, Y))
+
+
+@pytest.mark.parametrize("options", [dict(loss="hinge"), dict(init="ova_primal_pp")])
+def test_where_a_label_starts_from_others_both_fits_are_at_the_optimum(options):
+    X, _ = problem()
+    Y = X @ np.random.default_rng(1).normal(size=(6, 8)) > 1  # labels that occur together
+    parts = OneVsAllClassifier(C=100.0, clip=0, **options).fit(X, Y[:, :5])
+    before = parts.coef_.copy()
+    parts.partial_fit(X, Y)
+    np.testing.assert_array_equal(parts.coef_[:5], before)
+    whole = OneVsAllClassifier(C=100.0, clip=0, **options).fit(X, Y)
+    assert np.all(parts.status_ == Status.CONVERGED) and np.all(whole.status_ == Status.CONVERGED)
+    signs = np.where(Y, 1, -1)
+    of_parts, of_whole = (
+        objectives.lanes(X, signs, model.coef_.T, model.intercept_, whole.loss, weight=100.0)
+        for model in (parts, whole)
+    )
+    np.testing.assert_allclose(of_parts, of_whole, rtol=0.005)
 
 
 def test_a_label_that_had_no_rows_is_trained_later():

@@ -282,7 +282,9 @@ class OneVsAllClassifier(Probabilities, LinearClassifier):
         """Trains labels or classes that have no weights yet, and leaves the others as they are, to the bit.
 
         These are parts by labels, and not by rows: each problem is solved once, on the rows that are given
-        then. On the same rows a label has the weights that :meth:`fit` gives it.
+        then. On the same rows a label has the weights that :meth:`fit` gives it, to the bit, but with the
+        loss hinge and the init ova_primal_pp: there the way of a label depends on how many labels there are
+        and on its place among them, or on the others, and both weights are within `tol` of the optimum.
 
         Args:
             X: finite features, of as many columns as in the first call, brought to the dtype of ``coef_``.
