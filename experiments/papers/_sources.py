@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import re
@@ -82,6 +83,7 @@ def sources(study: str | None) -> str | None:
     for path in _files(study):
         text = path.read_text()
         if path.suffix == ".py":
+            text = _without_docstrings(text)
             own = path == ROOT.joinpath(*study.split(".")).with_suffix(".py")
             text = _python(_SHOWN.sub("", text) if own else text)
         else:
@@ -100,9 +102,23 @@ def _files(study: str) -> Iterator[Path]:
             yield place if place.suffix else place.with_suffix(".py")
 
 
+def _without_docstrings(text: str) -> str:
+    """Other strings stay, such as the program of a process of its own."""
+    lines = text.encode().splitlines(keepends=True)  # places of nodes count bytes
+    kinds = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, kinds) and ast.get_docstring(node) is not None:
+            said = node.body[0]
+            assert said.end_lineno is not None
+            first, end = said.lineno - 1, said.end_lineno
+            rest = lines[first][: said.col_offset] + lines[end - 1][said.end_col_offset :]
+            lines[first:end] = [rest, *[b""] * (end - first - 1)]
+    return b"".join(lines).decode()
+
+
 def _python(text: str) -> str:
-    without = re.sub(r'^[ \t]*[rf]?"""[\s\S]*?"""', "", text, flags=re.MULTILINE)
-    return " ".join(re.sub(r"^[ \t]*#[^\n]*|[ \t]+#[ :][^\n]*$", "", without, flags=re.MULTILINE).split())
+    """Without comments and layout."""
+    return " ".join(re.sub(r"^[ \t]*#[^\n]*|[ \t]+#[ :][^\n]*$", "", text, flags=re.MULTILINE).split())
 
 
 def _cpp(text: str) -> str:

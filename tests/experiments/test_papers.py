@@ -127,6 +127,11 @@ def test_a_result_is_older_once_what_it_measures_changes(tmp_path, monkeypatch):
         first = after("a.py", "def f(x):\n    return x\n")
         assert after("a.py", 'def f(x):\n    """Words."""\n    # words\n    return x\n') == first
         assert after("a.py", "def f(x):\n    return -x\n") != first
+        program = 'PROGRAM = """\nprint(1)\n"""\nN = 1\n\n\ndef f(x):\n    """Words."""\n    return x\n'
+        third = after("a.py", program)
+        assert after("a.py", program.replace("Words", "Other words")) == third
+        assert after("a.py", program.replace("N = 1", "N = 2")) != third
+        assert after("a.py", program.replace("print(1)", "print(2)")) != third
         second = after("b.cc", "int f() { return 1; }  // words\n")
         assert after("b.cc", "int f() {\n  return 1;\n}\n") == second
         assert after("b.cc", "int f() { return 2; }\n") != second
