@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xmcjax import KernelLogisticClassifier
+from xmcjax import KernelChainClassifier, KernelLogisticClassifier
 
 
 def test_probabilities_that_are_rounded_do_not_decide():
@@ -28,6 +28,16 @@ def test_probabilities_that_are_rounded_do_not_decide():
         assert (np.isfinite(log_p) & (model.predict_proba(far) == 0)).any()
     with pytest.raises(TypeError, match="probabilities: expected True or False"):
         model.predict_topk(far, 3, probabilities=1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", [KernelLogisticClassifier, KernelChainClassifier])
+def test_a_tolerance_beyond_the_precision_is_its_largest(kind, dtype):
+    X, y = np.eye(4, dtype=dtype), np.arange(4) // 2
+    if kind is KernelChainClassifier:
+        X, y = [X, X[::-1]], [y, y[::-1]]
+    for tol in (1e39, 1e308):
+        assert len(kind(tol=tol).fit(X, y).classes_) == 2
 
 
 def test_logarithms_of_probabilities_of_a_class_without_rows():

@@ -322,6 +322,16 @@ def test_large_and_small_scales():
     np.testing.assert_allclose(values, values[0], rtol=2e-6)
 
 
+@needs_native
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+@pytest.mark.parametrize("variant", ["alpha", "entropy"])
+def test_a_tolerance_beyond_the_precision_is_its_largest(variant, kind):
+    X, y = svm_problem(n=40, d=5, m=3, dtype=np.float32)
+    for tol in (1e39, 1e308):
+        found = topk_sdca.solve(sp.csr_array(X) if kind == "csr" else X, y, 2, 1.0, variant=variant, tol=tol)
+        assert found.W.dtype == np.float32 and np.isfinite(found.W).all()
+
+
 def test_inner_products_have_no_weights():
     X, y = svm_problem(**SIZE)
     problem = make(X, y, "topk_alpha", kind="gram")

@@ -124,7 +124,7 @@ class KernelChainClassifier(BaseEstimator):
         """
         import jax
 
-        from xmcjax.estimators._kernel_precision import points_in_precision
+        from xmcjax.estimators._kernel_precision import points_in_precision, tolerance_in
         from xmcjax.kernels import class_kernels, gram
         from xmcjax.lanes import precision
         from xmcjax.linops import check_features
@@ -142,10 +142,8 @@ class KernelChainClassifier(BaseEstimator):
         check_features(X)
         self.classes_, numbers = class_numbers(y, None)
         points, scale, dtype = points_in_precision(X, None, self.kernel, self.w, v=self.v, sigma2=self.sigma2)
-        C, floor = len(self.classes_), 100 * float(np.finfo(dtype).eps)
-        limits = HParams(
-            tolerance=max(tol, floor), max_steps=max_iter, max_cg=whole_number("max_cg", self.max_cg, 1)
-        )
+        C, max_cg = len(self.classes_), whole_number("max_cg", self.max_cg, 1)
+        limits = HParams(tolerance=tolerance_in(dtype, tol), max_steps=max_iter, max_cg=max_cg)
         with precision(dtype):
             matrices = gram(
                 base_kernel(self.kernel, self.w, scale),

@@ -422,11 +422,12 @@ class KernelLogisticClassifier(Storable, ClassifierMixin, BaseEstimator):
         return CvObjective(model, target, folds, h, free=free, hp=hp, weight=data.weight)
 
     def _limits(self, data: Training):
+        from xmcjax.estimators._kernel_precision import tolerance_in
         from xmcjax.solvers.kernel_multinomial import HParams
 
         tol = Real(above=0).check("tol", self.tol)
         return HParams(
-            tolerance=max(tol, 100 * float(np.finfo(data.points.dtype).eps)),
+            tolerance=tolerance_in(data.points.dtype, tol),
             max_steps=whole_number("max_iter", self.max_iter, 1),
             max_cg=whole_number("max_cg", self.max_cg, 1),
         )

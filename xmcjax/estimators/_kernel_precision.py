@@ -34,6 +34,15 @@ _OF_VALUES = 5e-5
 _ROWS, _WIDTH, _NUMBERS = 32, 128, 1 << 20
 
 
+def tolerance_in(dtype: np.dtype, tol: float) -> float:
+    """The tolerance of a fit: not below 100 roundings, and no larger than what is finite ten times over.
+
+    The objective is to be above its minimum by ten tolerances at most.
+    """
+    numbers = np.finfo(dtype)
+    return min(max(tol, 100 * float(numbers.eps)), float(numbers.max) / 10)
+
+
 def points_in_precision(
     X, sample_weight, kernel, w, *, v, sigma2, tol=0.0, weight=None, depth=1, loadings=None
 ) -> tuple[Any, float, np.dtype]:

@@ -114,8 +114,10 @@ class _Starts:
         for first in range(0, len(jobs), _TOGETHER):
             some = jobs[first : first + _TOGETHER]
             weights = np.zeros((len(some), len(self.w0)), self.w0.dtype)
-            for (lane, job), w in zip(some, weights, strict=True):
-                self._put(lane, job, w)
+            # what the dtype cannot hold is infinite: such a tolerance is always met, such a start never taken
+            with np.errstate(over="ignore", invalid="ignore"):
+                for (lane, job), w in zip(some, weights, strict=True):
+                    self._put(lane, job, w)
             put_columns(self.w0, [lane for lane, _ in some], weights)
 
     def _put(self, lane: int, job: Job, w: np.ndarray) -> None:
@@ -126,8 +128,7 @@ class _Starts:
         self._positives[lane] = job.positives
         self.tolerance[lane] = job.tolerance
         if job.base is not None:
-            with np.errstate(over="ignore", invalid="ignore"):  # the label's status reports an overflow
-                np.multiply(self._in_dtype(job.base), w.dtype.type(job.scale), out=w)
+            np.multiply(self._in_dtype(job.base), w.dtype.type(job.scale), out=w)
         w[job.indices] += job.values
         self.b0[lane] = job.bias
 

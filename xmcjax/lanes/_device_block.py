@@ -95,6 +95,8 @@ class DeviceBlock:
         self._step: Future | None = None
         self._base: tuple[np.ndarray | None, jax.Array] = None, put(np.zeros((d, 1), dtype))
 
+    # what the dtype cannot hold is infinite: such a tolerance is always met, such a start never taken
+    @np.errstate(over="ignore", invalid="ignore")
     def start(self, jobs: Sequence[tuple[int, Job]]) -> None:
         if not jobs:
             return

@@ -261,7 +261,8 @@ def proved(
         The state, with arrays of NumPy where an epoch is a native call, and the proofs.
     """
     most = whole_number("max_epochs", hp.max_epochs, 0)
-    hp = dataclasses.replace(hp, tol=number_from_0("tol", hp.tol), max_epochs=most)
+    tol = min(number_from_0("tol", hp.tol), float(np.finfo(problem.op.dtype).max))  # a number of that type
+    hp = dataclasses.replace(hp, tol=tol, max_epochs=most)
     attempts, proofs = np.zeros(problem.lanes, int), {}
     on_host = problem.rows is None
     if on_host:
