@@ -9,13 +9,15 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from tests.support import objectives
 from tests.support.internals import blocks, device_blocks, ranges
 from tests.support.lanes import small
 from tests.support.problems import needs_native
 from xmcjax import OneVsAllClassifier, linops, losses
-from xmcjax.inits import Init, Starts
+from xmcjax.inits import Bias, Init, MeanSeparating, MultiPos, Starts
 from xmcjax.lanes import Job
 from xmcjax.penalties import L1, L2
 from xmcjax.solvers import Status, newton_cg
@@ -73,6 +75,29 @@ def test_labels_converge_at_their_minima(loss, penalty, form):
         made = OneVsAllClassifier(clip=0, loss=loss, penalty=penalty, init=Far(weight)).fit(form(X), Y)
         assert set(made.status_) == {Status.CONVERGED} and made.n_iter_.max() <= made.max_iter
         np.testing.assert_allclose(objective(made), least(loss, penalty), rtol=2e-3)
+
+
+@pytest.mark.parametrize("form", [np.asarray, pytest.param(sp.csr_matrix, marks=needs_native)])
+@pytest.mark.parametrize(("loss", "penalty"), WAYS)
+@pytest.mark.parametrize("init", [Far(1e20), Bias(1e20), MeanSeparating(1e20), MultiPos(1e20)], ids=repr)
+def test_labels_whose_start_has_no_finite_objective_begin_from_zero(loss, penalty, form, init):
+    """They were lost, as those whose features are too large."""
+    X, Y = form(data()[0]), data()[1]
+    given = OneVsAllClassifier(clip=0, loss=loss, penalty=penalty, init=init)
+    at_zero = clone(given).set_params(init="zero")
+    for made in (given, at_zero):
+        made.fit(X, Y)
+    assert set(given.status_) == {Status.CONVERGED}
+    for name in ("coef_", "intercept_", "n_iter_"):
+        np.testing.assert_array_equal(getattr(given, name), getattr(at_zero, name), err_msg=name)
+
+
+def test_labels_that_are_not_finite_from_zero_either_end():
+    X, Y = data()
+    fitted = OneVsAllClassifier(init=Bias(1e20), C=1e38)
+    with pytest.warns(ConvergenceWarning, match="5 of 5 labels did not converge.*NONFINITE"):
+        fitted.fit(X * np.float32(1e15), Y)
+    assert set(fitted.status_) == {Status.NONFINITE}
 
 
 def test_a_warm_start_from_features_of_another_scale():

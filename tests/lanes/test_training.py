@@ -150,6 +150,14 @@ def test_labels_that_overflow_have_no_weights():
     assert len(ours[0].indices) == 0 and ours[0].bias == 0
 
 
+@pytest.mark.parametrize("backend", ["auto", "jnp"])
+@pytest.mark.parametrize("options", [{"tol": 1e300}, {"init": inits.MeanSeparating(1e300)}], ids=repr)
+def test_numbers_beyond_the_precision_are_no_warnings_of_numpy(options, backend):
+    X, Y = small()
+    _, summary = train(X, Y, backend=backend, **options)
+    assert set(summary.statuses) <= {Status.CONVERGED, Status.NO_POSITIVES}
+
+
 def test_small_weights_are_dropped_after_training(run):
     whole, clipped = run(clip=0.0)[0], run(clip=0.2)[0]
     dropped = 0

@@ -54,7 +54,7 @@ class MeanSeparating(Init):
         xx = float(data.mean @ data.mean) + one  # ⟨x̄, x̄⟩
         return lambda labels: self._starts(data, labels, xx, one)
 
-    # features whose squares overflow leave a start of 0, or one that the solver refuses as not finite
+    # features whose squares overflow leave a start of 0, or one that is not finite, and the solver takes 0
     @np.errstate(over="ignore", invalid="ignore")
     def _starts(self, data: TrainingSet, labels: Labels, xx: float, one: float) -> Starts:
         s = self.msi_s

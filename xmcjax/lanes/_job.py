@@ -42,6 +42,11 @@ class Job:
     positive_total: float = math.nan
     negative_total: float = math.nan
 
+    def from_zero(self) -> Job:
+        """The same problem, which starts from zero."""
+        no = dict(indices=np.zeros(0, np.int64), values=np.zeros(0))
+        return dataclasses.replace(self, base=None, scale=0.0, bias=0.0, **no)
+
     @property
     def heaviest(self) -> float:
         """The larger weight of the rows with target +1 and −1."""

@@ -84,7 +84,7 @@ class Lanes:
     """B lanes of :mod:`xmcjax.solvers.newton_cg` over one feature matrix, for one host thread.
 
     A step is begun by :meth:`begin` and awaited by :meth:`finish`; what a device is asked to do in between,
-    it does after the step.
+    it does after the step. A job whose objective is not finite at its start begins once more, from zero.
 
     Args:
         op, loss, weight, hp, options: of :class:`xmcjax.lanes._device_block.Shared`.
@@ -142,6 +142,7 @@ class Lanes:
         self._largest_row, self._takes_over = largest_row, takes_over
         self._base: tuple[np.ndarray | None, float] = None, 0.0  # base of the last start, and its ‖·‖²
         self._far = np.zeros(size)  # ‖(w, b)‖ of each lane's start if large, else 0
+        self._from_zero = np.zeros(size, bool)  # lanes whose jobs have begun once more
 
     @property
     def idle(self) -> int:
@@ -162,7 +163,7 @@ class Lanes:
         placed = list(zip(free, jobs, strict=False))
         for lane, job in placed:
             self._jobs[lane] = job
-            self._far[lane] = self._size_if_large(job)
+            self._far[lane], self._from_zero[lane] = self._size_if_large(job), False
             if self._parts is not None:
                 self._parts.start(lane)
         self._block.start(placed)
@@ -201,6 +202,7 @@ class Lanes:
     def finish(self) -> tuple[Callable[[], list[Solved]], StepRecord]:
         """Waits for the step; returns a function that waits for solutions of ended lanes, and a record."""
         last = self._block.numbers()
+        self._begin_from_zero(last)
         self._take_parts(last)
         self._go_on(last)
         seconds, thread_seconds = time.perf_counter() - self._begin[0], time.thread_time() - self._begin[1]
@@ -247,6 +249,16 @@ class Lanes:
             ]
 
         return solved, record
+
+    def _begin_from_zero(self, last: dict[str, np.ndarray]) -> None:
+        """Lanes whose objective is not finite at the start that they were given begin from zero."""
+        lost = (last["status"] == Status.NONFINITE) & (last["steps"] == 0) & ~self._from_zero
+        found = [(lane, self._jobs[lane]) for lane in np.flatnonzero(lost).tolist()]
+        again = [(lane, job.from_zero()) for lane, job in found if job is not None]
+        self._block.start(again)
+        for lane, _ in again:
+            self._far[lane], self._from_zero[lane] = 0.0, True
+            last["status"][lane] = Status.RUNNING
 
     def _take_parts(self, last: dict[str, np.ndarray]) -> None:
         """Restarts lanes that are to have another part of C from their weights."""
