@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import stat
 
+#: Suffixes of compressed files that are written by nothing here, in lower case.
+NEVER_WRITTEN = (".bz2", ".zst", ".zip", ".7z")
 _KINDS = {
     stat.S_IFREG: "a file",
     stat.S_IFDIR: "a directory",

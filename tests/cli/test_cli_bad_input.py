@@ -5,6 +5,7 @@ import errno
 import gzip
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -337,6 +338,10 @@ def test_files_that_are_never_compressed(xmcjax, tmp_path, files, model):
     data = files / "test.txt"
     predict = ("predict", "--model", model, "--data", data, "--out")
     xmcjax(*predict, tmp_path / "p.gz").refused("--out: predictions are not compressed, expected no .gz")
+    for name in ("p.bz2", "p.zst", "p.ZIP", "p.7z"):
+        xmcjax(*predict, tmp_path / name).refused("--out: predictions are not compressed, expected no")
+    report = ("report", "--model", model, "--out", tmp_path / "r.html.gz")
+    xmcjax(*report).refused("--out: pages are not compressed, expected no .gz")
     export = ("export", "--model", model, "--format", "npz", "--out", tmp_path / "w.npz.xz")
     xmcjax(*export).refused("--out: models for other programs are not compressed, expected no .xz")
     source = ("import", "--source", tmp_path / "m.txt.gz", "--format", "liblinear", "--model", tmp_path / "m")
@@ -345,6 +350,17 @@ def test_files_that_are_never_compressed(xmcjax, tmp_path, files, model):
     xmcjax(*evaluate, tmp_path / "p.xz").refused("--predictions: predictions are not compressed, expected no")
     held_out = ("--held-out", data, "--held-out-predictions", tmp_path / "p.gz")
     xmcjax(*evaluate, data, *held_out).refused("--held-out-predictions: predictions are not compressed")
+
+
+@pytest.mark.parametrize("name", ["d.bz2", "d.txt.zst", "d.ZIP", "d.7z"])
+def test_a_compression_that_is_not_written_is_refused(xmcjax, tmp_path, files, name):
+    convert = ("convert", "--data", files / "test.txt")
+    refusal = f"--out: expected no compression but .gz or .xz, got {Path(name).suffix}"
+    xmcjax(*convert, "--out", tmp_path / name).refused(refusal)
+    xmcjax(*convert, "--out", tmp_path / name, "--out-format", "svmlight").refused(refusal)
+    two = ("--out", tmp_path / "X.txt", "--out-labels", tmp_path / name)
+    xmcjax(*convert, *two).refused(refusal.replace("--out", "--out-labels"))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["d.csv", "d.svm", "d.LIBSVM", "d.svmlight.gz"])

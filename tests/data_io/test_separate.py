@@ -449,6 +449,22 @@ def test_a_name_that_promises_another_text_is_not_written_as_xmc(tmp_path, name)
     assert load(out, "svmlight", multilabel=True).describe().startswith("1 row, 2 features")
 
 
+@pytest.mark.parametrize("suffix", [".bz2", ".zst", ".ZIP", ".7z"])
+def test_a_compression_that_is_not_written_is_refused(tmp_path, suffix):
+    path, (X, y) = tmp_path / f"a{suffix}", (sp.csr_matrix([[0.5, 0.0]]), sp.csr_matrix([[1.0, 0.0, 1.0]]))
+    for write in (
+        lambda: save(path, X, y),
+        lambda: save(path, X, y, "svmlight"),
+        lambda: save_features(path, X),
+        lambda: save_labels(path, y),
+    ):
+        with pytest.raises(
+            ValueError, match=rf"expected a name of plain text, .gz or .xz to write, got {suffix}"
+        ):
+            write()
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", ["table.csv", "table.TSV", "table.xlsx"])
 def test_a_table_is_read_where_its_format_is_named(tmp_path, name):
     path = tmp_path / name

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_origin, get_type_
 
 import tyro
 
+from xmcjax._file_kinds import NEVER_WRITTEN
 from xmcjax._options import CLASS_WEIGHTS, SHARED, Names, Option, Real, flag_of
 from xmcjax.data import TRANSFORMS
 from xmcjax.metrics import PROPENSITY_PRESETS, propensity_preset
@@ -231,10 +232,20 @@ def check_uncompressed(path: Path, what: str, flag: str = "--out") -> None:
         flag: the flag that named the file.
 
     Raises:
-        ValueError: the name ends in .gz or .xz.
+        ValueError: the name ends in .gz, .xz or the suffix of another compression.
     """
-    if path.suffix in (".gz", ".xz"):
+    if path.suffix.lower() in (".gz", ".xz", *NEVER_WRITTEN):
         raise ValueError(f"{flag}: {what} are not compressed, expected no {path.suffix}: {path}")
+
+
+def check_compression(path: Path, flag: str) -> None:
+    """Checks that a file of data can be written as its name says.
+
+    Raises:
+        ValueError: the name ends in the suffix of a compression other than .gz and .xz.
+    """
+    if path.suffix.lower() in NEVER_WRITTEN:
+        raise ValueError(f"{flag}: expected no compression but .gz or .xz, got {path.suffix}: {path}")
 
 
 def _two_ways(path: Path) -> bool:

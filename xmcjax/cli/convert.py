@@ -11,7 +11,7 @@ from xmcjax import data
 from xmcjax.cli import _report
 from xmcjax.cli._data import check_lists, load_files
 from xmcjax.cli._data_options import AUTO, FormatName, SizedDataOptions, Source
-from xmcjax.cli._options import File, check_out
+from xmcjax.cli._options import File, check_compression, check_out
 from xmcjax.data import ALONE, FORMATS, format_of, promises_other_text
 
 
@@ -44,8 +44,10 @@ def run(options: Options) -> None:
     files, out, out_labels = options.files, options.out, options.out_labels
     inputs = [path for path in (options.data, options.labels_file, options.more_features) if path is not None]
     check_out(out, *inputs)
+    check_compression(out, "--out")
     if out_labels is not None:
         check_out(out_labels, *inputs, out, flag="--out-labels")
+        check_compression(out_labels, "--out-labels")
     files.check(Source(options.data, options.labels_file, options.more_features))
     if files.first_label and not (files.format == "svmlight" and files.multilabel):
         raise ValueError(

@@ -19,7 +19,7 @@ from xmcjax.cli import _report
 from xmcjax.cli._data import read, transformed
 from xmcjax.cli._data_options import UNSIZED, DataOptions, Source
 from xmcjax.cli._more import columns_beside
-from xmcjax.cli._options import Directory, File, check_out, described
+from xmcjax.cli._options import Directory, File, check_out, check_uncompressed, described
 from xmcjax.cli._page import Page
 from xmcjax.cli._runs import known_runs, version_and_seconds
 from xmcjax.cli.inspect import Known, largest_weights, open_model
@@ -93,6 +93,7 @@ def run(options: Options) -> None:
     data = [path for source in _sources(options) for path in source]
     given = (*data, options.stats, options.vocabulary)
     check_out(options.out, *(path for path in given if path is not None), model=options.model)
+    check_uncompressed(options.out, "pages")
     for part in ("test", "train"):
         if getattr(options, part) is None and getattr(options, f"{part}_labels_file") is not None:
             raise ValueError(f"--{part}-labels-file needs --{part}, got none")

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 import scipy.sparse as sp
 
+from xmcjax._file_kinds import NEVER_WRITTEN
 from xmcjax.data._atomic import atomic_write
 
 _BLOCK_ROWS = 4096
@@ -63,7 +64,15 @@ def _row_words(indptr: np.ndarray, words: Callable[[int, int], Iterable[str]]) -
 
 
 def write_text(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
-    """Writes lines to a plain, .gz or .xz file; equal lines give equal bytes."""
+    """Writes lines to a plain, .gz or .xz file; equal lines give equal bytes.
+
+    Raises:
+        ValueError: the name promises another compression.
+        OSError: the file cannot be written.
+    """
+    suffix = Path(path).suffix
+    if suffix.lower() in NEVER_WRITTEN:
+        raise ValueError(f"{path}: expected a name of plain text, .gz or .xz to write, got {suffix}")
     with atomic_write(path) as raw:
         match Path(path).suffix:
             case ".gz":
