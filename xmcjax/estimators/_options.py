@@ -143,7 +143,11 @@ KERNEL = table(
         Option("likelihood", "the loss", "softmax", Names(("softmax", "one_vs_rest"))),
         _CLASS_WEIGHT,
         Option(
-            "tol", "largest difference of coefficients and targets less probabilities", 1e-5, Real(above=0)
+            "tol",
+            "largest difference of coefficients and targets less probabilities",
+            1e-5,
+            Real(above=0),
+            more="It counts as 100 roundings of the precision at least",
         ),
         Option("max_iter", "most Newton steps", 100, Whole(1)),
         Option("max_cg", "most CG steps of a Newton step", 200, Whole(1)),
