@@ -307,6 +307,27 @@ def test_a_second_ctrl_c_at_the_end_of_python_says_nothing(files, tmp_path):
     assert done.stderr.strip() == "xmcjax train: interrupted; what is complete stays on disk"
 
 
+FINISHED = """
+import atexit, os, signal, sys
+from xmcjax.cli.main import main
+
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+atexit.register(os.kill, os.getpid(), signal.Signals[sys.argv.pop(1)])
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize(("arguments", "status"), [(["--version"], 0), (["train"], 2)])
+def test_a_signal_at_the_end_of_python_does_not_change_the_status(name, arguments, status):
+    """After its last line a command has finished."""
+    done = python(FINISHED, name, *arguments, timeout=60)
+    assert done.returncode == status, done.stderr
+    assert status or (done.stdout.startswith("xmcjax ") and not done.stderr)
+
+
 ON_NODES = """
 import os, signal, sys
 from xmcjax.cli.main import main

@@ -126,6 +126,14 @@ def ending_the_command() -> Iterator[Callable[[], None]]:
             signal.signal(number, _USUAL[number])
 
 
+def ignore_signals() -> None:
+    """What :func:`ending_the_command` takes has no effect any more, not even while Python ends."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in _USUAL.items():
+            if signal.getsignal(number) == handler:
+                signal.signal(number, signal.SIG_IGN)
+
+
 def _leaves() -> bool:
     """Whether this thread is handling the exception that a signal raised."""
     error = sys.exc_info()[1]

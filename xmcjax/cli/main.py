@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from xmcjax._exit import end_now, has_left, keep_clients
 from xmcjax.cli._outputs import keep_numbers_of_outputs
-from xmcjax.cli._signals import Ended, ending_the_command
+from xmcjax.cli._signals import Ended, ending_the_command, ignore_signals
 
 # The commands, which are modules of this package, in the order in which users need them; the texts are for
 # ``xmcjax --help``.
@@ -66,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Args:
-        argv: what follows ``xmcjax``; None takes it from the process.
+        argv: what follows ``xmcjax``; None takes it from the process, which is to end with the status: signals
+            do not end it before.
 
     Returns:
         The exit status: 0; 2 for bad input, too little memory or too few threads; 75 where ``--timeout`` left
@@ -80,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with _escaping(sys.stdout):
         status = _answer(arguments)
     if argv is None:  # the process is the command's own
+        ignore_signals()  # what is finished ends with its status
         if has_left():
             end_now(status)
         if status == SIGNALLED + signal.SIGINT:
