@@ -64,6 +64,10 @@ class Rows(NamedTuple):
         """z_y, [...]."""
         return jnp.take_along_axis(self.values, self.labels[..., None], axis=-1, mode="clip")[..., 0]
 
+    def of_others(self) -> jax.Array:
+        """z_j of the open classes j ≠ y, −∞ elsewhere; [..., m]."""
+        return jnp.where(self.others, self.values, -jnp.inf)
+
     def margins(self) -> jax.Array:
         """a_j = z_j − z_y of the open classes j ≠ y, −∞ elsewhere; [..., m].
 

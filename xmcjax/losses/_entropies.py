@@ -181,18 +181,15 @@ def _topk_entropy(rows: Rows, k: int):
     # margins that are not held at 1/k are near the k-th largest, so that differences from it keep digits; the
     # base is halfway between the largest and the k-th where their difference overflows
     base = jnp.where(jnp.isposinf(most - last), most / 2 + last / 2, last)
-    a = rows.others_above(base[..., 0])
-    return _log_loss_above(rows, base[..., 0], _capped_logsumexp(a, top - base, k)[0])
+    return _log_loss_above(rows, base[..., 0], _capped_logsumexp(rows.of_others(), top, base, k)[0])
 
 
 def _truncated_topk_entropy(rows: Rows, k: int):
     if k == 1:
         return _cross_entropy(rows)
     top = largest_scores(rows, k)
-    last = _finite(top[..., -1:])
-    return _log_loss_above(
-        rows, last[..., 0], _tail_logsumexp(rows.others_above(last[..., 0]), top - last, k)
-    )
+    last = _finite(top[..., -1])
+    return _log_loss_above(rows, last, _tail_logsumexp(rows.of_others(), top, k))
 
 
 def _log_loss_above(rows: Rows, base: jax.Array, E: jax.Array) -> jax.Array:
@@ -219,26 +216,34 @@ def _topk_entropy_conjugate(rows: Rows, k: int):
     return on_domain(rows, outside, -of_others - entropy(rest, enough))
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
-def _capped_logsumexp(a: jax.Array, top: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """(E, u) of E = max {⟨a, p⟩ + H(p) : 0 ≤ p ≤ 1/k, 1ᵀp = 1}, reached at p_j = min{1/k, e^{a_j − τ}}.
+# Which classes are among the largest is asked of the scores z themselves, against the largest of them, and of
+# no difference: XLA may compute the scores once for the k largest and once more where they are used, and a
+# processor rounds z − base but once where z is a product. The largest of those differences would be half an
+# ulp off the one that it is compared with, and a class lost or counted twice. In an exponent that does not
+# matter.
 
-    `top` are the k largest entries, falling. With the u largest at 1/k and the others adding up to
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(3,))
+def _capped_logsumexp(z: jax.Array, top: jax.Array, base: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """(E, u) of E = max {⟨a, p⟩ + H(p) : 0 ≤ p ≤ 1/k, 1ᵀp = 1}, a = z − base, reached at min{1/k, e^{a_j − τ}}.
+
+    `top` are the k largest entries of z, falling. With the u largest at 1/k and the others adding up to
     Z = Σ e^{a_j}, 1ᵀp = 1 gives e^τ = Z / (1 − u/k), and u is the first for which the next entry is not above
     1/k. Without a p, that is with fewer than k finite entries, E is −∞.
     """
-    log_tail = _log_tail_count(a, top)
+    log_tail = _log_tail_count(z, top)
+    top = top - base
     tail = _tail(top, log_tail)
     exists = tail > -jnp.inf
     # log Σ_{j>u} e^{a_[j] − a_[u+1]} for u = 0 … k−1: differences have digits, however large the entries
     log_count = _log_counts(top, log_tail)
-    u = jax.lax.broadcasted_iota(a.dtype, top.shape, a.ndim - 1)
+    u = jax.lax.broadcasted_iota(z.dtype, top.shape, z.ndim - 1)
     # e^{a_[u+1] − τ} ≤ 1/k
     fits = (log_count >= jnp.log(k - u)) | (u == k - 1)
     first = jnp.argmax(fits, axis=-1, keepdims=True)
     tau = jnp.take_along_axis(top + log_count - jnp.log((k - u) / k), first, axis=-1)[..., 0]
     # E = (1/k) Σ_{j≤u} (a_[j] + log k) + (1 − u/k) τ
-    first = first.astype(a.dtype)
+    first = first.astype(z.dtype)
     held = jnp.sum(jnp.where(u < first, top + math.log(k), 0), axis=-1) / k
     value = held + (1 - first[..., 0] / k) * tau
     return jnp.where(exists, value, tail), first[..., 0]
@@ -246,45 +251,45 @@ def _capped_logsumexp(a: jax.Array, top: jax.Array, k: int) -> tuple[jax.Array, 
 
 @_capped_logsumexp.defjvp
 def _(k, primals, tangents):
-    (a, top), (da, _) = primals, tangents
-    value, u = _capped_logsumexp(a, top, k)
-    # The u largest are at 1/k, and the others share the rest in proportion to e^{a_j}: τ, as large as a,
-    # lacks digits for that. Entries that tie with the last of the u largest are at 1/k too, or share what
+    (z, top, base), (dz, *_) = primals, tangents
+    value, u = _capped_logsumexp(z, top, base, k)
+    # The u largest are at 1/k, and the others share the rest in proportion to e^{a_j}, a = z − base: τ, as large
+    # as a, lacks digits for that. Entries that tie with the last of the u largest are at 1/k too, or share what
     # those above them leave; where only k entries are finite, all of these are at 1/k.
     last = jnp.take_along_axis(top, jnp.maximum(u[..., None] - 1, 0).astype(jnp.int32), axis=-1)
-    open_ = a > -jnp.inf
+    open_ = z > -jnp.inf
     all_held = jnp.sum(open_, axis=-1, keepdims=True) <= k
     last = jnp.where(all_held, -jnp.inf, jnp.where(u[..., None] > 0, last, jnp.inf))
-    above, tied = open_ & (a > last), open_ & (a == last)
-    left = jnp.maximum(1 - jnp.sum(above, axis=-1, keepdims=True, dtype=a.dtype) / k, 0)
-    ties = jnp.sum(tied, axis=-1, keepdims=True, dtype=a.dtype)
+    above, tied = open_ & (z > last), open_ & (z == last)
+    left = jnp.maximum(1 - jnp.sum(above, axis=-1, keepdims=True, dtype=z.dtype) / k, 0)
+    ties = jnp.sum(tied, axis=-1, keepdims=True, dtype=z.dtype)
     each = jnp.minimum(1 / k, left / jnp.maximum(ties, 1))
     left = jnp.maximum(left - ties * each, 0)
-    rest = jnp.where(above | tied, -jnp.inf, a)
+    rest = jnp.where(above | tied, -jnp.inf, z - base)
     most = jnp.max(jax.lax.stop_gradient(rest), axis=-1, keepdims=True)
     e = jnp.exp(rest - jnp.where(jnp.isneginf(most), 0, most))
     mass = jnp.sum(e, axis=-1, keepdims=True)
     p = jnp.where(above, 1 / k, jnp.where(tied, each, left * e / jnp.where(mass == 0, 1, mass)))
     p = jnp.where(jnp.isneginf(value)[..., None], 0, p)
-    return (value, u), (jnp.sum(p * da, axis=-1), jnp.zeros_like(u))
+    return (value, u), (jnp.sum(p * dz, axis=-1), jnp.zeros_like(u))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
-def _tail_logsumexp(a: jax.Array, top: jax.Array, k: int) -> jax.Array:
-    """log Σ_j e^{a_j} without the k−1 largest entries, [...], of a whose k largest are known."""
-    return _tail(top, _log_tail_count(a, top))
+def _tail_logsumexp(z: jax.Array, top: jax.Array, k: int) -> jax.Array:
+    """log Σ_j e^{z_j − z_[k]} without the k−1 largest entries, [...], of z whose k largest are known."""
+    return _tail(top - _finite(top[..., -1:]), _log_tail_count(z, top))
 
 
 @_tail_logsumexp.defjvp
 def _(k, primals, tangents):
-    (a, top), (da, _) = primals, tangents
-    value = _tail_logsumexp(a, top, k)
-    # the entries that are left share 1 in proportion to e^{a_j}: the value, as large as a, lacks the digits
-    left = 1 - membership(a, top[..., :-1])
+    (z, top), (dz, _) = primals, tangents
+    value = _tail_logsumexp(z, top, k)
+    # the entries that are left share 1 in proportion to e^{z_j}: the value, as large as z, lacks the digits
+    left = 1 - membership(z, top[..., :-1])
     last = jax.lax.stop_gradient(_finite(top[..., -1:]))
-    e = left * jnp.exp(jnp.where(left > 0, a - last, -jnp.inf))
+    e = left * jnp.exp(jnp.where(left > 0, z - last, -jnp.inf))
     total = jnp.sum(e, axis=-1, keepdims=True)
-    return value, jnp.sum(e / jnp.where(total == 0, 1, total) * da, axis=-1)
+    return value, jnp.sum(e / jnp.where(total == 0, 1, total) * dz, axis=-1)
 
 
 def _tail(top: jax.Array, log_count: jax.Array) -> jax.Array:
@@ -293,13 +298,13 @@ def _tail(top: jax.Array, log_count: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(top[..., 0]), jnp.nan, tail)
 
 
-def _log_tail_count(a: jax.Array, top: jax.Array) -> jax.Array:
-    """log Σ_j e^{a_j − a_[k]} without the k−1 largest entries; −∞ where none is left."""
+def _log_tail_count(z: jax.Array, top: jax.Array) -> jax.Array:
+    """log Σ_j e^{z_j − z_[k]} without the k−1 largest entries; −∞ where none is left."""
     last = top[..., -1:]
     finite = jnp.where(jnp.isneginf(last), 0, last)
     # entries equal to the k-th largest count as often as they stand beyond the first k−1
-    reached = jnp.sum(jnp.where(a <= last, jnp.exp(a - finite), 0), axis=-1)
-    above = jnp.sum(top[..., :-1] == last, axis=-1, dtype=a.dtype)
+    reached = jnp.sum(jnp.where(z <= last, jnp.exp(z - finite), 0), axis=-1)
+    above = jnp.sum(top[..., :-1] == last, axis=-1, dtype=z.dtype)
     return jnp.log(jnp.where(jnp.isneginf(last[..., 0]), 0, reached - above))
 
 

@@ -39,9 +39,9 @@ def _by_kernel(rows: Rows, k: int) -> bool:
 
 def largest_scores(rows: Rows, k: int) -> jax.Array:
     """The k largest scores of the open classes other than y, falling, [..., k]. It has no derivative."""
-    values = jax.lax.stop_gradient(rows.values)
     if not _by_kernel(rows, k):
-        return largest(jnp.where(rows.others, values, -jnp.inf), k)
+        return largest(jax.lax.stop_gradient(rows.of_others()), k)
+    values = jax.lax.stop_gradient(rows.values)
     # The kernel reads the scores as they are, and no array of margins is written: rounded differences from
     # one number have the order of the scores. Of the k + 1 largest scores that of the label is left out, or
     # the last one where the label is not among them.
