@@ -26,11 +26,14 @@ def largest(a: jax.Array, k: int) -> jax.Array:
     return native.topk_values(a, k, _by_passes if passes else _by_sorting if wide else None)
 
 
-def largest_gains(rows: Rows, h: jax.Array, k: int) -> jax.Array:
-    """The k largest of h = 1 + ``rows.margins()``, falling, [..., k], for k < m. It has no derivative."""
-    if not _by_kernel(rows, k):
-        return largest(jax.lax.stop_gradient(h), k)
-    return 1 + (largest_scores(rows, k) - jax.lax.stop_gradient(rows.at_label())[..., None])
+def largest_gains(rows: Rows, k: int) -> tuple[jax.Array, jax.Array]:
+    """(The k largest of 1 + ``rows.margins()``, their scores), falling, [..., k], for k < m.
+
+    They have no derivative. Which gains they are is asked of the scores, as in losses/_entropies.py: a gain
+    that is computed anew, where a product is not rounded before a difference, may not equal itself.
+    """
+    scores = largest_scores(rows, k)
+    return 1 + (scores - jax.lax.stop_gradient(rows.at_label())[..., None]), scores
 
 
 def _by_kernel(rows: Rows, k: int) -> bool:

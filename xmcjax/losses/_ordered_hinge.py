@@ -105,8 +105,8 @@ def _checked_beta(beta, scores: jax.Array) -> jax.Array:
 
 def _ordered_hinge(rows: Rows, beta):
     falls = jnp.all(beta >= 0) & jnp.all(beta[1:] <= beta[:-1])
-    h = 1 + rows.margins()
-    return jnp.where(falls, _weighted(h, largest_gains(rows, h, len(beta)), beta), jnp.nan)
+    top, order = largest_gains(rows, len(beta))
+    return jnp.where(falls, _weighted(1 + rows.margins(), top, (rows.of_others(), order), beta), jnp.nan)
 
 
 def _ordered_hinge_conjugate(rows: Rows, beta):
@@ -119,31 +119,34 @@ def _ordered_hinge_conjugate(rows: Rows, beta):
 
 
 @jax.custom_jvp
-def _weighted(gains: jax.Array, top: jax.Array, beta: jax.Array) -> jax.Array:
-    """Σ_j β_j max{0, h_[j]} of h [..., m], whose q largest are [..., q]."""
+def _weighted(gains: jax.Array, top: jax.Array, order: tuple, beta: jax.Array) -> jax.Array:
+    """Σ_j β_j max{0, h_[j]} of h [..., m], whose q largest are [..., q].
+
+    `order` are numbers in the order of the gains, [..., m], and the q largest of them, to tell which they are.
+    """
     return jax.nn.relu(top) @ beta
 
 
 @functools.partial(_weighted.defjvp, symbolic_zeros=True)
 def _(primals, tangents):
-    (gains, top, beta), (dgains, _, dbeta) = primals, tangents
+    (gains, top, order, beta), (dgains, *_, dbeta) = primals, tangents
     change = jnp.zeros_like(top[..., 0])
     if not isinstance(dgains, SymbolicZero):
-        change = change + jnp.sum(_shares(gains, top, beta) * dgains, axis=-1)
+        change = change + jnp.sum(_shares(gains, *order, beta) * dgains, axis=-1)
     if not isinstance(dbeta, SymbolicZero):
-        # from all gains, not from `top`, which has no derivative: a second derivative needs one
-        change = change + jnp.sum(_shares(gains, top, dbeta) * jax.nn.relu(gains), axis=-1)
-    return _weighted(gains, top, beta), change
+        # from all gains, not from the largest, which have no derivative: a second derivative needs one
+        change = change + jnp.sum(_shares(gains, *order, dbeta) * jax.nn.relu(gains), axis=-1)
+    return _weighted(gains, top, order, beta), change
 
 
-def _shares(gains: jax.Array, top: jax.Array, beta: jax.Array) -> jax.Array:
+def _shares(gains: jax.Array, z: jax.Array, top: jax.Array, beta: jax.Array) -> jax.Array:
     """The x with ⟨h, x⟩ = L_β(h): β of the rank of each h > 0, the mean over the ranks of those that tie."""
     sums = jnp.concatenate([jnp.zeros(1, beta.dtype), jnp.cumsum(beta)])
-    return by_rows(_shares_of_rows, gains, top, jnp.broadcast_to(sums, (*top.shape[:-1], len(sums))))
+    return by_rows(_shares_of_rows, gains, z, top, jnp.broadcast_to(sums, (*top.shape[:-1], len(sums))))
 
 
-def _shares_of_rows(gains: jax.Array, top: jax.Array, sums: jax.Array) -> jax.Array:
-    """:func:`_shares` from the sums Σ_{i≤j} β_i, j = 0 … q, of every row."""
+def _shares_of_rows(gains: jax.Array, z: jax.Array, top: jax.Array, sums: jax.Array) -> jax.Array:
+    """:func:`_shares` from the sums Σ_{i≤j} β_i, j = 0 … q, of every row; gains have the order of z."""
     q, axis = top.shape[-1], top.ndim - 1
     place = jax.lax.broadcasted_iota(jnp.int32, top.shape, axis)
     rises = jnp.pad(top[..., 1:] != top[..., :-1], [(0, 0)] * axis + [(1, 1)], constant_values=True)
@@ -152,7 +155,7 @@ def _shares_of_rows(gains: jax.Array, top: jax.Array, sums: jax.Array) -> jax.Ar
     end = jax.lax.cummin(jnp.where(rises[..., 1:], place + 1, q), axis=axis, reverse=True)
     # there may be more numbers equal to the last one than there are ranks
     last = top[..., -1:]
-    equal = jnp.sum(gains == last, axis=-1, keepdims=True, dtype=jnp.int32)
+    equal = jnp.sum(z == last, axis=-1, keepdims=True, dtype=jnp.int32)
     tied = jnp.where(top == last, equal, end - begin)
     # `sums` of every row, as `begin` and `end` are: a vmap over rows on several devices cannot gather others
     sums = jnp.where(rises[..., :1], sums, 0)
@@ -161,11 +164,11 @@ def _shares_of_rows(gains: jax.Array, top: jax.Array, sums: jax.Array) -> jax.Ar
     if q <= FEW:
         found = jnp.zeros_like(gains, share.dtype)
         for i in range(q):  # all places of a number have the same share
-            found = jnp.where(gains == top[..., i : i + 1], share[..., i : i + 1], found)
+            found = jnp.where(z == top[..., i : i + 1], share[..., i : i + 1], found)
         return jnp.where(gains > 0, found, 0)
-    above = jnp.minimum(_count_above(top, gains), q - 1)
+    above = jnp.minimum(_count_above(top, z), q - 1)
     at, share = (jnp.take_along_axis(of, above, axis=-1, mode="clip") for of in (top, share))
-    return jnp.where((gains > 0) & (at == gains), share, 0)
+    return jnp.where((gains > 0) & (at == z), share, 0)
 
 
 def _count_above(falling: jax.Array, numbers: jax.Array) -> jax.Array:

@@ -99,8 +99,8 @@ def checked_variant(variant) -> Variant:
 
 def topk_hinge_rows(rows: Rows, k: int, variant: Variant) -> jax.Array:
     """The loss of checked rows, [...]."""
-    h = 1 + rows.margins()
-    return gains.topk_hinge(h, k, variant, largest_gains(rows, h, k))
+    top, scores = largest_gains(rows, k)
+    return gains.topk_hinge(1 + rows.margins(), k, variant, top, (rows.of_others(), scores))
 
 
 def topk_hinge_conjugate_rows(rows: Rows, k: int, variant: Variant) -> jax.Array:

@@ -43,16 +43,18 @@ def squared_hinges(h) -> Any:
     return (positive(h) ** 2).sum(axis=-1)
 
 
-def topk_hinge(h, k: int, variant: Variant, top=None) -> Any:
+def topk_hinge(h, k: int, variant: Variant, top=None, order=None) -> Any:
     """The top-k hinge, [...]; at a kink its gradient is a subgradient, in which ties share alike.
 
     Args:
         h, k, variant: of the formula.
         top: the k largest gains, falling, [..., k], where they are known.
+        order: (numbers in the order of the gains, [..., m], the k largest of them), to tell which they are.
     """
     if isinstance(h, np.ndarray):
         return _of_the_largest(_host_largest(h, k), variant)
-    return _topk(h, largest(jax.lax.stop_gradient(h), k) if top is None else top, k, variant)
+    top = largest(jax.lax.stop_gradient(h), k) if top is None else top
+    return _topk(h, top, (h, top) if order is None else order, k, variant)
 
 
 def smooth_hinges(h, gamma) -> Any:
@@ -86,19 +88,19 @@ def _host_largest(h: np.ndarray, k: int) -> np.ndarray:
     return np.partition(h, h.shape[-1] - k, axis=-1)[..., h.shape[-1] - k :]
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(2, 3))
-def _topk(h: jax.Array, top: jax.Array, k: int, variant: Variant) -> jax.Array:
+@functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
+def _topk(h: jax.Array, top: jax.Array, order: tuple, k: int, variant: Variant) -> jax.Array:
     """The loss, [...], of gains h whose k largest, `top`, are known. It is differentiated in h alone."""
     return _of_the_largest(top, variant)
 
 
 @_topk.defjvp
 def _(k, variant, primals, tangents):
-    (h, top), (dh, _) = primals, tangents
-    loss = _topk(h, top, k, variant)
+    (h, top, order), (dh, *_) = primals, tangents
+    loss = _topk(h, top, order, k, variant)
     violated = loss[..., None] > 0 if variant == "alpha" else h > 0
     # the x of Δ with ⟨h, x⟩ = φ(h): 1/k for each of the k largest
-    x = jnp.where(violated, membership(h, top) / k, 0)
+    x = jnp.where(violated, membership(*order) / k, 0)
     return loss, jnp.sum(x * dh, axis=-1)
 
 
