@@ -220,14 +220,15 @@ def _topk_entropy_conjugate(rows: Rows, k: int):
 # no difference: XLA may compute the scores once for the k largest and once more where they are used, and a
 # processor rounds z − base but once where z is a product. The largest of those differences would be half an
 # ulp off the one that it is compared with, and a class lost or counted twice. In an exponent that does not
-# matter.
+# matter. And where the largest are apart from the rest, a number halfway parts them: scores such as z s + b
+# may be rounded once or twice, too, and be an ulp off themselves.
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(3,))
 def _capped_logsumexp(z: jax.Array, top: jax.Array, base: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-    """(E, u) of E = max {⟨a, p⟩ + H(p) : 0 ≤ p ≤ 1/k, 1ᵀp = 1}, a = z − base, reached at min{1/k, e^{a_j − τ}}.
+    """(E, u) of E = max {⟨a, p⟩ + H(p) : 0 ≤ p ≤ 1/k, 1ᵀp = 1}, a = z − base.
 
-    `top` are the k largest entries of z, falling. With the u largest at 1/k and the others adding up to
+    It is reached at p_j = min{1/k, e^{a_j − τ}}. `top` are the k largest entries of z, falling. With the u largest at 1/k and the others adding up to
     Z = Σ e^{a_j}, 1ᵀp = 1 gives e^τ = Z / (1 − u/k), and u is the first for which the next entry is not above
     1/k. Without a p, that is with fewer than k finite entries, E is −∞.
     """
@@ -260,7 +261,10 @@ def _(k, primals, tangents):
     open_ = z > -jnp.inf
     all_held = jnp.sum(open_, axis=-1, keepdims=True) <= k
     last = jnp.where(all_held, -jnp.inf, jnp.where(u[..., None] > 0, last, jnp.inf))
-    above, tied = open_ & (z > last), open_ & (z == last)
+    following = jnp.take_along_axis(top, u[..., None].astype(jnp.int32), axis=-1)
+    parting = _parting(last, following)
+    above = open_ & (z > last)
+    tied = open_ & ~above & jnp.where(parting > following, z > parting, z == last)
     left = jnp.maximum(1 - jnp.sum(above, axis=-1, keepdims=True, dtype=z.dtype) / k, 0)
     ties = jnp.sum(tied, axis=-1, keepdims=True, dtype=z.dtype)
     each = jnp.minimum(1 / k, left / jnp.maximum(ties, 1))
@@ -285,7 +289,9 @@ def _(k, primals, tangents):
     (z, top), (dz, _) = primals, tangents
     value = _tail_logsumexp(z, top, k)
     # the entries that are left share 1 in proportion to e^{z_j}: the value, as large as z, lacks the digits
-    left = 1 - membership(z, top[..., :-1])
+    parting = _parting(top[..., -2:-1], top[..., -1:])
+    beyond = 1 - membership(z, top[..., :-1])
+    left = jnp.where(parting > top[..., -1:], (z <= parting).astype(z.dtype), beyond)
     last = jax.lax.stop_gradient(_finite(top[..., -1:]))
     e = left * jnp.exp(jnp.where(left > 0, z - last, -jnp.inf))
     total = jnp.sum(e, axis=-1, keepdims=True)
@@ -302,10 +308,17 @@ def _log_tail_count(z: jax.Array, top: jax.Array) -> jax.Array:
     """log Σ_j e^{z_j − z_[k]} without the k−1 largest entries; −∞ where none is left."""
     last = top[..., -1:]
     finite = jnp.where(jnp.isneginf(last), 0, last)
+    parting = _parting(top[..., -2:-1], last)
     # entries equal to the k-th largest count as often as they stand beyond the first k−1
-    reached = jnp.sum(jnp.where(z <= last, jnp.exp(z - finite), 0), axis=-1)
+    reached = jnp.sum(jnp.where(z <= parting, jnp.exp(z - finite), 0), axis=-1)
     above = jnp.sum(top[..., :-1] == last, axis=-1, dtype=z.dtype)
     return jnp.log(jnp.where(jnp.isneginf(last[..., 0]), 0, reached - above))
+
+
+def _parting(upper: jax.Array, lower: jax.Array) -> jax.Array:
+    """A number halfway between two; the lower one where they are equal or there is none."""
+    halfway = upper / 2 + lower / 2
+    return jnp.where((lower < halfway) & (halfway < upper), halfway, lower)
 
 
 def _log_counts(top: jax.Array, last: jax.Array) -> jax.Array:

@@ -136,10 +136,14 @@ def _cross_entropy(z, positive, negative, _):
     most = jax.lax.stop_gradient(jnp.max(counted, axis=-1, keepdims=True))
     most = jnp.where(jnp.isfinite(most), most, 0)
     # Σ_j e^{z_j − most} without the 1 of one largest entry, so that small terms keep their digits: with one
-    # positive class the loss is made of them alone
-    largest = counted == most
+    # positive class the loss is made of them alone. That entry is known by its place, found once: XLA may compute
+    # the scores anew for each of two sums, and round them otherwise, so that both would leave out others.
+    place = jax.lax.broadcasted_iota(jnp.int32, z.shape, z.ndim - 1)
+    nowhere = z.shape[-1]
+    first = jnp.min(jnp.where(counted == most, place, nowhere), axis=-1, keepdims=True)
     e = jnp.exp(counted - most)
-    beside = jnp.sum(jnp.where(largest, e - 1, e), axis=-1) + (jnp.sum(largest, axis=-1, dtype=z.dtype) - 1)
+    beside = jnp.sum(jnp.where(place == first, e - jax.lax.stop_gradient(e), e), axis=-1)
+    beside = beside - (first[..., 0] == nowhere).astype(z.dtype)
     share = 1 / jnp.maximum(count, 1).astype(z.dtype)
     mean = jnp.sum(jnp.where(positive, share * (z - most), 0), axis=-1)
     return jnp.where(count[..., 0] > 0, jnp.log1p(beside) - mean, 0)

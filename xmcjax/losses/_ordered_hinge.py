@@ -122,7 +122,7 @@ def _ordered_hinge_conjugate(rows: Rows, beta):
 def _weighted(gains: jax.Array, top: jax.Array, order: tuple, beta: jax.Array) -> jax.Array:
     """Σ_j β_j max{0, h_[j]} of h [..., m], whose q largest are [..., q].
 
-    `order` are numbers in the order of the gains, [..., m], and the q largest of them, to tell which they are.
+    `order` are numbers in the order of the gains, [..., m], and the q largest of them: they tell which it is.
     """
     return jax.nn.relu(top) @ beta
 
