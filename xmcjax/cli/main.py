@@ -66,8 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Args:
-        argv: what follows ``xmcjax``; None takes it from the process, which is to end with the status: signals
-            do not end it before.
+        argv: the arguments after ``xmcjax``; None takes them from the process, which then ends with the status:
+            signals do not end it before.
 
     Returns:
         The exit status: 0; 2 for bad input, too little memory or too few threads; 75 where ``--timeout`` left

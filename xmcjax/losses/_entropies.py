@@ -228,8 +228,8 @@ def _topk_entropy_conjugate(rows: Rows, k: int):
 def _capped_logsumexp(z: jax.Array, top: jax.Array, base: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     """(E, u) of E = max {⟨a, p⟩ + H(p) : 0 ≤ p ≤ 1/k, 1ᵀp = 1}, a = z − base.
 
-    It is reached at p_j = min{1/k, e^{a_j − τ}}. `top` are the k largest entries of z, falling. With the u largest at 1/k and the others adding up to
-    Z = Σ e^{a_j}, 1ᵀp = 1 gives e^τ = Z / (1 − u/k), and u is the first for which the next entry is not above
+    It is reached at p_j = min{1/k, e^{a_j − τ}}. `top` are the k largest entries of z, falling. With the u
+    largest at 1/k and the others adding up to Z = Σ e^{a_j}, 1ᵀp = 1 gives e^τ = Z / (1 − u/k), and u is the first for which the next entry is not above
     1/k. Without a p, that is with fewer than k finite entries, E is −∞.
     """
     log_tail = _log_tail_count(z, top)
