@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Args:
-        argv: the arguments after ``xmcjax``; None takes them from the process, which then ends with the status:
+        argv: the arguments after ``xmcjax``; None takes them from the process, which ends with the status:
             signals do not end it before.
 
     Returns:

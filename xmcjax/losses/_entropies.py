@@ -229,8 +229,9 @@ def _capped_logsumexp(z: jax.Array, top: jax.Array, base: jax.Array, k: int) -> 
     """(E, u) of E = max {⟨a, p⟩ + H(p) : 0 ≤ p ≤ 1/k, 1ᵀp = 1}, a = z − base.
 
     It is reached at p_j = min{1/k, e^{a_j − τ}}. `top` are the k largest entries of z, falling. With the u
-    largest at 1/k and the others adding up to Z = Σ e^{a_j}, 1ᵀp = 1 gives e^τ = Z / (1 − u/k), and u is the first for which the next entry is not above
-    1/k. Without a p, that is with fewer than k finite entries, E is −∞.
+    largest at 1/k and the others adding up to Z = Σ e^{a_j}, 1ᵀp = 1 gives e^τ = Z / (1 − u/k), and u is
+    the first for which the next entry is not above 1/k. Without a p, that is with fewer than k finite
+    entries, E is −∞.
     """
     log_tail = _log_tail_count(z, top)
     top = top - base
@@ -254,9 +255,9 @@ def _capped_logsumexp(z: jax.Array, top: jax.Array, base: jax.Array, k: int) -> 
 def _(k, primals, tangents):
     (z, top, base), (dz, *_) = primals, tangents
     value, u = _capped_logsumexp(z, top, base, k)
-    # The u largest are at 1/k, and the others share the rest in proportion to e^{a_j}, a = z − base: τ, as large
-    # as a, lacks digits for that. Entries that tie with the last of the u largest are at 1/k too, or share what
-    # those above them leave; where only k entries are finite, all of these are at 1/k.
+    # The u largest are at 1/k, and the others share the rest in proportion to e^{a_j}, a = z − base: τ, as
+    # large as a, lacks digits for that. Entries that tie with the last of the u largest are at 1/k too, or
+    # share what those above them leave; where only k entries are finite, all of these are at 1/k.
     last = jnp.take_along_axis(top, jnp.maximum(u[..., None] - 1, 0).astype(jnp.int32), axis=-1)
     open_ = z > -jnp.inf
     all_held = jnp.sum(open_, axis=-1, keepdims=True) <= k

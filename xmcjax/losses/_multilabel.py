@@ -136,8 +136,9 @@ def _cross_entropy(z, positive, negative, _):
     most = jax.lax.stop_gradient(jnp.max(counted, axis=-1, keepdims=True))
     most = jnp.where(jnp.isfinite(most), most, 0)
     # Σ_j e^{z_j − most} without the 1 of one largest entry, so that small terms keep their digits: with one
-    # positive class the loss is made of them alone. That entry is known by its place, found once: XLA may compute
-    # the scores anew for each of two sums, and round them otherwise, so that both would leave out others.
+    # positive class the loss is made of them alone. That entry is known by its place, found once: XLA may
+    # compute the scores anew for each of two sums, and round them otherwise, so that both would leave out
+    # others.
     place = jax.lax.broadcasted_iota(jnp.int32, z.shape, z.ndim - 1)
     nowhere = z.shape[-1]
     first = jnp.min(jnp.where(counted == most, place, nowhere), axis=-1, keepdims=True)

@@ -373,8 +373,8 @@ def solve(
 
         search.attempt(in_passes, lambda: here - made)
         status = search.status(max_epochs - made)
-        # L-BFGS was ended by rounding, or by a matrix that is no kernel. D of a few epochs may be near enough to
-        # P of the weights that there are, long before P of their own weights is.
+        # L-BFGS was ended by rounding, or by a matrix that is no kernel. D of a few epochs may be near
+        # enough to P of the weights that there are, long before P of their own weights is.
         few = _EPOCHS
         while entropy and search.unsolved and made < here:
             status, few = epochs(min(few, here - made)), 2 * few
