@@ -129,14 +129,14 @@ def _weighted(gains: jax.Array, top: jax.Array, order: tuple, beta: jax.Array) -
 
 @functools.partial(_weighted.defjvp, symbolic_zeros=True)
 def _(primals, tangents):
-    (gains, top, order, beta), (dgains, *_, dbeta) = primals, tangents
+    (gains, top, (z, highest), beta), (dgains, *_, dbeta) = primals, tangents
     change = jnp.zeros_like(top[..., 0])
     if not isinstance(dgains, SymbolicZero):
-        change = change + jnp.sum(_shares(gains, *order, beta) * dgains, axis=-1)
+        change = change + jnp.sum(_shares(gains, z, highest, beta) * dgains, axis=-1)
     if not isinstance(dbeta, SymbolicZero):
         # from all gains, not from the largest, which have no derivative: a second derivative needs one
-        change = change + jnp.sum(_shares(gains, *order, dbeta) * jax.nn.relu(gains), axis=-1)
-    return _weighted(gains, top, order, beta), change
+        change = change + jnp.sum(_shares(gains, z, highest, dbeta) * jax.nn.relu(gains), axis=-1)
+    return _weighted(gains, top, (z, highest), beta), change
 
 
 def _shares(gains: jax.Array, z: jax.Array, top: jax.Array, beta: jax.Array) -> jax.Array:
