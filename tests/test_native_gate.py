@@ -154,6 +154,7 @@ CONVERTED = {
     "solvers._admm_blocks.Blocks.best": OWN,
     "solvers._certified._of_the_better": OWN,
     "solvers._admm_dense.Dense.best": OWN,
+    "solvers._interior.Method._sparse": OWN,
     "solvers.admm._run.dual_variables": OWN,
     "solvers.admm._run.proof": OWN,
     "solvers.multiclass_dual._processes._Alone.alpha": OWN,
