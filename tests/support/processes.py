@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 JOIN = """
 import jax
-jax.distributed.initialize(
-    "127.0.0.1:{port}", num_processes={count}, process_id={index}, shutdown_timeout_seconds={shutdown}
-)
+# JAX 0.8.0 has no such argument, and waits for five minutes
+limit = dict(shutdown_timeout_seconds={shutdown}) if jax.__version_info__ >= (0, 8, 1) else {{}}
+jax.distributed.initialize("127.0.0.1:{port}", num_processes={count}, process_id={index}, **limit)
 """
 
 

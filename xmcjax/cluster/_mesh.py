@@ -127,9 +127,9 @@ def join_mesh(
 
 
 def _start(numbers: dict[str, Any]) -> None:
-    times: dict[str, Any] = dict(
-        initialization_timeout=_COME, heartbeat_timeout_seconds=_HEARTBEAT, shutdown_timeout_seconds=_PART
-    )
+    times: dict[str, Any] = dict(initialization_timeout=_COME, heartbeat_timeout_seconds=_HEARTBEAT)
+    if jax.__version_info__ >= (0, 8, 1):  # JAX 0.8.0 has no such argument, and waits for five minutes
+        times["shutdown_timeout_seconds"] = _PART
     try:
         jax.distributed.initialize(**numbers, **times)
     except ValueError as error:

@@ -93,6 +93,10 @@ def check_parts(kernel: Any, dual_coef: np.ndarray, n_features: int) -> None:
     """
     import jax
 
+    count, gram = kernel.gram.count, kernel.gram.kernel
+    # jax.vmap compares a given axis_size with the arrays from JAX 0.10 on
+    if shapes := {np.shape(leaf) for leaf in jax.tree.leaves(gram)} - {(count,)}:
+        raise ValueError(f"expected hyperparameters [{count}], found shapes {sorted(shapes)}")
     points = _points(kernel, np.zeros((1, n_features), dual_coef.dtype))
     u = jax.eval_shape(_cross(), kernel, points, dual_coef[..., None])
     if u.shape != (1, dual_coef.shape[1], 1):
