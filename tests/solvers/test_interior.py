@@ -127,3 +127,26 @@ def test_it_is_named_to_who_observes():
     assert methods == ["coordinate ascent", "steps for all rows at once", "the interior-point method"]
     passes = [progress.passes for progress in told if progress.method == "the interior-point method"]
     assert passes == sorted(passes) and passes[-1] <= found.epochs + found.newton_steps
+
+
+@needs_native
+@pytest.mark.parametrize("most", [1, 2, 5, 12, 25, 50, 300])
+@pytest.mark.parametrize("formulation", FORMULATIONS)
+def test_any_number_of_epochs_may_be_allowed(formulation, most):
+    rng = np.random.default_rng(0)
+    X, y = overlapping(400, 10, 4)
+    X *= 10 ** rng.uniform(-2, 3, 10)
+    found = md.run(X, y, formulation=formulation, C=100.0, tol=1e-9, max_epochs=most)
+    assert found.epochs + found.newton_steps <= most + 1 and np.isfinite(found.primal)
+    assert most >= 300 or "interior-point" not in found.reason
+
+
+def test_rows_in_parts_give_the_same_system(monkeypatch):
+    X, y = overlapping(100, 5, 4)
+    for formulation in FORMULATIONS:
+        monkeypatch.undo()
+        whole = interior.Method(X, y, 4, formulation, 1.0).run(1e-6, 100)
+        monkeypatch.setattr("xmcjax.solvers._interior._AT_ONCE", 8 * 5 * 4 * 7)
+        parts = interior.Method(X, y, 4, formulation, 1.0).run(1e-6, 100)
+        assert whole.gap <= 1e-6 and parts.gap <= 1e-6 and parts.steps == whole.steps
+        np.testing.assert_allclose(parts.W, whole.W, rtol=1e-5, atol=1e-8)

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from xmcjax._exit import end_now
+
 #: Signals that ask a process to end. Windows has no SIGHUP.
 _REQUESTS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 # The signals that are handled, with the handlers that Python installs for them.
@@ -126,12 +128,15 @@ def ending_the_command() -> Iterator[Callable[[], None]]:
             signal.signal(number, _USUAL[number])
 
 
-def ignore_signals() -> None:
-    """What :func:`ending_the_command` takes has no effect any more, not even while Python ends."""
+def end_at_signals(status: int) -> None:
+    """Makes the signals of :func:`ending_the_command` end the process at once with this status.
+
+    The command has finished, and what Python does while it ends may take long.
+    """
     if threading.current_thread() is threading.main_thread():
         for number, handler in _USUAL.items():
             if signal.getsignal(number) == handler:
-                signal.signal(number, signal.SIG_IGN)
+                signal.signal(number, lambda *_: end_now(status))
 
 
 def _leaves() -> bool:

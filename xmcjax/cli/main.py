@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from xmcjax._exit import end_now, has_left, keep_clients
 from xmcjax.cli._outputs import keep_numbers_of_outputs
-from xmcjax.cli._signals import Ended, ending_the_command, ignore_signals
+from xmcjax.cli._signals import Ended, end_at_signals, ending_the_command
 
 # The commands, which are modules of this package, in the order in which users need them; the texts are for
 # ``xmcjax --help``.
@@ -66,8 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Args:
-        argv: the arguments after ``xmcjax``; None takes them from the process, which ends with the status:
-            signals do not end it before.
+        argv: the arguments after ``xmcjax``; None takes them from the process, which ends with the status.
 
     Returns:
         The exit status: 0; 2 for bad input, too little memory or too few threads; 75 where ``--timeout`` left
@@ -81,12 +80,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     with _escaping(sys.stdout):
         status = _answer(arguments)
     if argv is None:  # the process is the command's own
-        ignore_signals()  # what is finished ends with its status
+        end_at_signals(status)
         if has_left():
             end_now(status)
-        if status == SIGNALLED + signal.SIGINT:
-            # another Ctrl-C while Python ends kills the process without a message
-            signal.signal(signal.SIGINT, lambda *_: end_now(status))
     return status
 
 

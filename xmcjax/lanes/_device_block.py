@@ -373,7 +373,9 @@ def _refill(changing, of_rows, fresh, numbers: _Numbers, base, entries, values):
     rows, row_lanes, features, feature_lanes = entries
     y = jnp.where(fresh, jnp.int8(-1), y)
     y = y.at[rows, row_lanes].set(jnp.int8(1), mode="drop")
-    w0 = jnp.where(fresh, numbers.scale * base, state.direction)
+    # a lane of scale 0 begins from zero, also where the base has overflowed
+    scaled = jnp.where(numbers.scale != 0, numbers.scale * base, 0)
+    w0 = jnp.where(fresh, scaled, state.direction)
     w0 = w0.at[features, feature_lanes].add(values, mode="drop")
     if of_rows is not None:
         weight = of_rows * jnp.where(y > 0, numbers.positive, numbers.negative)

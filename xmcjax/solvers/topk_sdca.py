@@ -282,8 +282,8 @@ def solve(
     Steps for all rows at once need few rows or few features. With the entropy they are steps of L-BFGS for
     the weights, which come first where features are dense; further epochs follow where they do not converge.
     Where k is 1, without a smoothing and with one weight for all rows, half of the epochs are left to
-    :func:`xmcjax.solvers.multiclass_dual.run` if d · m is at most 1,200: its Newton's method converges where
-    features far from 0, or of different sizes, make the other methods slow.
+    :func:`xmcjax.solvers.multiclass_dual.run` if d · m is at most 1,200: its second-order methods converge
+    where features far from 0, or of different sizes, make the other methods slow.
 
     Args:
         X: features [n, d], sparse or dense, or inner products, as `instance_dual.Gram`.

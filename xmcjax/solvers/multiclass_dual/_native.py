@@ -65,9 +65,10 @@ _COUPLED_SQUARE, _CENTRED_SQUARE = 1 << 14, 1 << 10
 _LABEL_ROWS = 10
 # With dense features the interior-point method serves _INSIDE_FORMULATIONS. ADMM steps, which come before it,
 # have as many passes as are expected to take as long: per dual variable a pass is taken to cost _BESIDE + d,
-# and the whole method _INSIDE times the sum of the multiplications of one of its steps and _OF_ENTRY.
+# and the whole method _INSIDE times the sum of the multiplications of one of its steps and _OF_ENTRY. With
+# fewer passes allowed than _ENOUGH there is no interior-point method, whose first steps bring nothing.
 _INSIDE_FORMULATIONS = ("ww", "cs", "llw", "ovr")
-_INSIDE, _OF_ENTRY, _BESIDE = 3.0, 3000.0, 80.0
+_INSIDE, _OF_ENTRY, _BESIDE, _ENOUGH = 5.0, 3000.0, 80.0, 300
 # What proximal point steps and those of the interior-point method are called.
 _NEWTON, _INTERIOR = "Newton's method", "the interior-point method"
 # Proximal point steps in a row without a gain after which rounding is taken to be the reason.
@@ -226,7 +227,7 @@ class Methods:
         point = Proximal(*self._problem(self._rows), **self._shared)
         point.alpha = alpha
         before, accuracy = self._newton_steps, Accuracy(np.dtype(np.float64), tol)
-        most = (_HALF if self._fits_inside else 1) * self._left()
+        most = max(1, (_HALF if self._fits_inside else 1) * self._left())
         while True:
             found = point.step(accuracy.eps, int(most - point.newton_steps))
             self._newton_steps = before + point.newton_steps
@@ -246,7 +247,8 @@ class Methods:
             if self._observe is not None:
                 self._observe(Progress(_INTERIOR, self._made(), gap, alpha))
 
-        X = self._X.toarray() if sp.issparse(self._X) else self._X
+        X: Any = self._X
+        X = X.toarray() if sp.issparse(X) else X
         with blas_threads(1):  # with others the bits of products are others
             found = _interior.Method(*self._problem(X)).run(tol, int(self._left()), told)
         return Ended(found.alpha, found.gap, found.W)
@@ -327,9 +329,9 @@ class Methods:
 
     @property
     def _fits_inside(self) -> bool:
-        """Whether the interior-point method serves the formulation, and its systems are small enough."""
+        """Whether the interior-point method serves the problem, with systems and passes that suffice."""
         (n, d), formulation = self._X.shape, self._formulation
-        served = formulation in _INSIDE_FORMULATIONS and self._splits
+        served = formulation in _INSIDE_FORMULATIONS and self._splits and self._most >= _ENOUGH
         return served and _interior.fits(n, d, self._m, formulation)
 
     @property

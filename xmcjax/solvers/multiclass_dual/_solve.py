@@ -56,7 +56,7 @@ class Solution(NamedTuple):
     gap: float  #: |primal − dual| / |primal|, of W and alpha in float64
     violation: float  #: largest |projected gradient| that ascent or Newton's method found last
     epochs: int  #: of coordinate ascent; a native epoch that leaves out rows counts as its share
-    newton_steps: int  #: of the proximal point method
+    newton_steps: int  #: of the proximal point and the interior-point method
     status: Status
     density_w: float  #: share of the weights that are not zero
     density_alpha: float  #: share of the dual variables that are not zero
@@ -84,7 +84,8 @@ def run(
     """Trains one multi-class SVM.
 
     Coordinate ascent comes first. What it has not solved after a number of epochs, as happens where
-    features are dense and badly scaled, goes to proximal point steps by Newton's method, in float64.
+    features are dense and badly scaled, goes to proximal point steps by Newton's method, in float64, or to an
+    interior-point method.
 
     Where rows have different C, the bounds of their dual variables differ, and the native ascent over classes
     has no such bounds. Then native ascent over instances, or class by class, and steps for all rows at once
